@@ -6,17 +6,16 @@ import copy
 
 import pytest
 from conftest import error
-from operator_checks import check_operators
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
 import sluice.nn
+from nn_layers import PACKINGS, assert_near, check_layer_operator, check_operators
 from sluice.nn import functional
 
 pytestmark = pytest.mark.cuda
-PACKINGS = ["interleaved", "flat"]
 # NUM: of bfloat16 against float32 arithmetic on the same rounded values. Gradients of gates' parameters are sums of
 # terms of both signs, of which rounding takes more.
 LIMIT, GATES = 2e-2, 6e-2
@@ -31,6 +30,20 @@ def layer_and_input(packing="flat", dtype=torch.bfloat16, tokens=200, **options)
 def gradients(layer, x, call=None):
     out = (layer if call is None else call)(x)
     return [out, *torch.autograd.grad(out.float().square().sum(), [x, *layer.parameters()])]
+
+
+def recorded(step):
+    """What a second call of step gave, a graph of one more, and where the graph's results are."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+        expected = [t.clone() for t in step()]
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            found = step()
+    return expected, graph, found
 
 
 def assert_same(found, expected):
@@ -58,8 +71,7 @@ def test_compiled_whole(packing, backend):
     expected = gradients(layer, x)
     torch._dynamo.reset()
     found = gradients(layer, x, torch.compile(layer, fullgraph=True, backend=backend))
-    for one, other in zip(found, expected, strict=True):
-        assert error(one.detach().float().cpu().numpy(), other.detach().float().cpu().numpy()) < LIMIT
+    assert_near(found, expected, LIMIT)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -71,15 +83,7 @@ def test_graph_of_forward_and_backward(packed):
     def step():
         return gradients(layer, x, lambda x: layer(x, offsets))
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-        expected = [t.clone() for t in step()]
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            found = step()
+    expected, graph, found = recorded(step)
     for _ in range(2):
         for tensor in found:
             tensor.detach().fill_(float("nan"))
@@ -110,7 +114,7 @@ def test_a_sequence_s_gradients_do_not_depend_on_its_neighbours():
     layer, x = layer_and_input()
     both = gradients(layer, x)[1]
     alone = torch.cat([gradients(layer, row)[1] for row in x.detach()[:, None].requires_grad_()])
-    assert error(both.float().cpu().numpy(), alone.float().cpu().numpy()) < 1e-2
+    assert_near([both], [alone], 1e-2)
 
 
 def test_no_step_waits_for_the_device():
@@ -146,17 +150,8 @@ def test_operators_are_in_order():
 @pytest.mark.parametrize("save_core", [False, True])
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_the_whole_layer_is_in_order(packing, save_core):
-    from sluice.nn._layer import INPUTS, OPTIONS
-
     layer, x = layer_and_input(packing, dtype=torch.float32, tokens=9)
-    with torch.no_grad():
-        given = layer._arguments(x)
-    options = {name: given.pop(name) for name in list(given) if not torch.is_tensor(given[name])}
-    options.setdefault("gate_lower_bound", 0.0)
-    given = {name: t.detach().requires_grad_() for name, t in given.items() if t is not None}
-    given["out_weight"] = torch.randn(8, 512, device="cuda", requires_grad=True)
-    call = (*map(given.get, INPUTS), None, *(options.get(name) for name in OPTIONS))
-    torch.library.opcheck(torch.ops.sluice.train_layer.default, (*call, save_core, 3, True))
+    check_layer_operator(layer, x, save_core, 3, True, out_weight=torch.randn(8, 512, device="cuda"))
 
 
 def test_pieces_are_the_sequence():
@@ -167,8 +162,7 @@ def test_pieces_are_the_sequence():
         first, states = layer(x[:, :90], return_states=True)
         return torch.cat([first, layer(x[:, 90:], states=states)], 1)
 
-    for one, other in zip(gradients(layer, x, pieces), whole, strict=True):
-        assert error(one.detach().float().cpu().numpy(), other.detach().float().cpu().numpy()) < LIMIT
+    assert_near(gradients(layer, x, pieces), whole, LIMIT)
 
 
 def test_the_rule_alone_in_a_graph():
@@ -181,14 +175,7 @@ def test_the_rule_alone_in_a_graph():
         o = functional.gated_delta_rule(*given)
         return torch.autograd.grad(o.float().square().sum(), given)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        expected = [t.clone() for t in step()]
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            found = step()
+    expected, graph, found = recorded(step)
     graph.replay()
     torch.cuda.synchronize()
     assert_same(found, expected)

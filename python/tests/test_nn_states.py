@@ -8,25 +8,18 @@ from conftest import error
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice.nn
+from gradient_checks import DEVICES
+from nn_layers import PACKINGS, assert_near, check_layer_operator, check_operators, small
 from sluice.nn import _weights, functional
 
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 SIZES = dict(num_k_heads=2, num_v_heads=4, head_k_dim=16, head_v_dim=24)
-PACKINGS = ["interleaved", "flat"]
-
-
-def small(packing="flat", **options):
-    torch.manual_seed(4)
-    return sluice.nn.GatedDeltaNet(32, 2, 4, 16, 24, packing=packing, **options)
 
 
 def gradients(layer):
-    return [p.grad.clone() for p in layer.parameters()]
-
-
-def assert_near(found, expected, limit):
-    for x, y in zip(found, expected, strict=True):
-        assert error(x.detach().double().cpu().numpy(), y.detach().double().cpu().numpy()) < limit
+    """Those of the parameters, which have none then."""
+    found = [p.grad for p in layer.parameters()]
+    layer.zero_grad()
+    return found
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -39,7 +32,6 @@ def test_pieces_of_a_sequence_are_the_sequence(packing, save_core, device):
     whole = layer(whole_x)
     (whole * weight).sum().backward()
     expected = [whole_x.grad, *gradients(layer)]
-    layer.zero_grad()
     states, pieces = layer.new_states(2), []
     for piece in piece_x.split([33, 2, 35], 1):
         out, states = layer(piece, states=states, return_states=True)
@@ -75,6 +67,12 @@ def test_token_by_token(packing):
         _, states = layer(x[:, :15], return_states=True)
         rows = [layer.step(piece, states) for piece in x[:, 15:].split([1, 1, 3], 1)]
     assert_near([torch.cat(rows, 1), *states], [expected[:, 15:], *last], 1e-5)
+
+
+def test_packed_documents_are_documents():
+    layer, x = small(), torch.randn(1, 50, 32)
+    apart = torch.cat([layer(x[:, :20]), layer(x[:, 20:])], 1)
+    assert_near([layer(x, torch.tensor([0, 20, 50]))], [apart], 1e-5)
 
 
 def test_packed_documents_with_states_and_rows_behind_them():
@@ -133,33 +131,28 @@ def test_what_is_not_an_argument_is_named():
         functional.gated_delta_net(**three, **rest, **SIZES, packing="separate", bias=None)
 
 
-def test_the_operator_is_in_order():
+def test_operators_are_in_order():
+    check_operators("cpu")
+
+
+@pytest.mark.parametrize("more", [(False, 0, False), (True, 3, True)])
+def test_the_operator_is_in_order(more):
     layer, x = small(conv_bias=True), torch.randn(1, 9, 32, requires_grad=True)
-    with torch.no_grad():
-        given = layer._arguments(x)
-    options = {name: given.pop(name) for name in list(given) if not torch.is_tensor(given[name])}
-    state = torch.randn(1, 4, 16, 24)
-    given |= dict(initial_state=state, conv_initial=torch.randn(1, 160, 3), out_weight=torch.randn(8, 96))
-    given = {name: t.detach().requires_grad_() for name, t in given.items() if t is not None}
-    from sluice.nn._layer import INPUTS, OPTIONS
-
-    options.setdefault("gate_lower_bound", 0.0)
-    call = (*map(given.get, INPUTS), None, *(options[name] for name in OPTIONS))
-    for more in ((False, 0, False), (True, 3, True)):
-        torch.library.opcheck(torch.ops.sluice.train_layer.default, (*call, *more))
+    states = dict(initial_state=torch.randn(1, 4, 16, 24), conv_initial=torch.randn(1, 160, 3))
+    check_layer_operator(layer, x, *more, out_weight=torch.randn(8, 96), **states)
 
 
-@pytest.mark.parametrize("save_core", [False, True])
-def test_compiled_with_states(save_core):
-    layer, x = small("interleaved", save_core=save_core), torch.randn(1, 40, 32)
-    offsets = torch.tensor([0, 20, 40])
+@pytest.mark.parametrize("packing, save_core, states", [
+    ("interleaved", False, False), ("flat", False, False), ("interleaved", False, True), ("interleaved", True, True),
+])  # fmt: skip
+def test_compiled_whole(packing, save_core, states):
+    layer, x = small(packing, save_core=save_core), torch.randn(1 if states else 2, 40, 32)
+    given = (torch.tensor([0, 20, 40]), layer.new_states(2), True) if states else ()
 
     def run(call):
-        out, states = call(x, offsets, layer.new_states(2), True)
-        (out.square().sum() + states.recurrent.sum()).backward()
-        found = gradients(layer)
-        layer.zero_grad()
-        return found
+        out, final = call(x, *given) if states else (call(x), None)
+        (out.square().sum() + (final.recurrent.sum() if states else 0)).backward()
+        return gradients(layer)
 
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     assert_near(run(compiled), run(layer), 1e-6)
@@ -200,7 +193,6 @@ def test_autocast_and_the_deterministic_flag():
     layer, x = small(), torch.randn(2, 30, 32)
 
     def run():
-        layer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
             loss = layer(x).float().square().sum()
         loss.backward()
@@ -213,20 +205,19 @@ def test_autocast_and_the_deterministic_flag():
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(a, b) for a, b in zip(first, again))
-    layer.zero_grad()
     layer(x).square().sum().backward()
     assert_near(first, gradients(layer), 5e-2)
 
 
+@pytest.mark.parametrize("packing, states", [("flat", False), ("interleaved", True)])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointed_with_states(reentrant):
-    layer, x = small("interleaved"), torch.randn(2, 30, 32, requires_grad=True)
-    states = layer.new_states(2)
-    layer(x, None, states).sum().backward()
+def test_checkpointed(packing, states, reentrant):
+    layer, x = small(packing), torch.randn(2, 30, 32, requires_grad=True)
+    given = (x, None, layer.new_states(2)) if states else (x,)
+    layer(*given).sum().backward()
     expected = gradients(layer)
-    layer.zero_grad()
-    torch.utils.checkpoint.checkpoint(layer, x, None, states, use_reentrant=reentrant).sum().backward()
-    assert all(torch.equal(a, b) for a, b in zip(gradients(layer), expected))
+    torch.utils.checkpoint.checkpoint(layer, *given, use_reentrant=reentrant).sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(gradients(layer), expected, strict=True))
 
 
 def test_states_of_empty_documents_hand_their_gradient_on():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that weights of transformers' checkpoints and of fla's layers go in and out of sluice.nn.GatedDeltaNet."""
+"""Measures that weights of transformers' checkpoints and of fla's layers go in and out of sluice.nn.GatedDeltaNet, and
+that it is transformers' own layers with the same weights."""
 
+import copy
 import importlib.util
 
 import pytest
@@ -9,6 +11,7 @@ from conftest import error
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice.nn
+from nn_layers import assert_near
 
 # Names and shapes of the state dict of fla 0.6.0's GatedDeltaNet(hidden_size=32, expand_v=1.5, head_dim=16,
 # num_heads=2, num_v_heads=4, conv_bias=True); the published models of fla have them behind model.layers.N.attn.
@@ -82,33 +85,44 @@ def test_layer_of_the_installed_fla():
         )
 
 
-@pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5"])
+MODELS = {
+    "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", "interleaved"),
+    "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", "flat"),
+}
+SIZES = dict(
+    vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+    num_key_value_heads=1, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+    linear_value_head_dim=24, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16,
+    shared_expert_intermediate_size=16, layer_types=["linear_attention", "full_attention"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_from_pretrained(name, tmp_path):
+    """The module is transformers' layer, with its gradients; from the layer and from the file alone, by names."""
     if importlib.util.find_spec("fla") is not None and not torch.cuda.is_available():
         pytest.skip("with fla installed, transformers' own path needs a GPU")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     safetensors = pytest.importorskip("safetensors.torch")
-    sizes = dict(
-        vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
-        linear_value_head_dim=24, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16,
-        shared_expert_intermediate_size=16, layer_types=["linear_attention", "full_attention"],
-    )  # fmt: skip
-    config, kind = ("Qwen3NextConfig", "Qwen3NextForCausalLM")
-    if name == "qwen3_5":
-        config, kind = ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM")
-    kind = getattr(transformers, kind)
-    kind(getattr(transformers, config)(**sizes)).save_pretrained(tmp_path)
-    theirs = kind.from_pretrained(tmp_path).model.layers[0].linear_attn
-    x = torch.randn(1, 30, 32)
+    config, kind, packing = MODELS[name]
+    torch.manual_seed(3)
+    model, prefix = getattr(transformers, kind)(getattr(transformers, config)(**SIZES)), "model.layers.0.linear_attn."
     with torch.no_grad():
-        expected = theirs(x)
-    shared = sluice.nn.GatedDeltaNet.from_transformers(theirs, save_core=True)
-    assert error(shared(x).detach().numpy(), expected.numpy()) < 1e-5
-    # And from the file alone, by names.
-    prefix = "model.layers.0.linear_attn."
+        for parameter in ("dt_bias", "norm.weight"):
+            model.get_parameter(prefix + parameter).normal_()
+    model.save_pretrained(tmp_path)
+    theirs = type(model).from_pretrained(tmp_path).model.layers[0].linear_attn
     given = safetensors.load_file(tmp_path / "model.safetensors")
-    packing = "interleaved" if name == "qwen3_next" else "flat"
     own = sluice.nn.GatedDeltaNet(32, 2, 4, 16, 24, packing=packing)
     own.load_state_dict({n.removeprefix(prefix): t for n, t in given.items() if n.startswith(prefix)})
-    assert error(own(x).detach().numpy(), expected.numpy()) < 1e-5
+    shared = sluice.nn.GatedDeltaNet.from_transformers(copy.deepcopy(theirs), save_core=True)
+    assert sorted(shared.state_dict()) == sorted(theirs.state_dict())
+    x, weight = torch.randn(2, 70, 32, requires_grad=True), torch.randn(2, 70, 32)
+    expected, found = theirs(x), shared(x)
+    assert_near([found, own(x)], [expected, expected], 1e-5)
+    names, parameters = zip(*shared.named_parameters())
+    wanted = dict(theirs.named_parameters())
+    mine = torch.autograd.grad((found * weight).sum(), [x, *parameters])
+    other = torch.autograd.grad((expected * weight).sum(), [x, *map(wanted.get, names)])
+    assert_near(mine[:1], other[:1], 2e-5)
+    assert_near(mine[1:], other[1:], 5e-5)

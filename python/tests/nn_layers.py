@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes small layers of sluice.nn, compares what they give, and asks torch's opcheck about its operators, on any
+device."""
+
+import sluice.nn
+import torch
+from conftest import error
+from sluice.nn._layer import INPUTS, OPTIONS
+
+PACKINGS = ["interleaved", "flat"]
+
+
+def small(packing="flat", **options):
+    torch.manual_seed(4)
+    return sluice.nn.GatedDeltaNet(32, 2, 4, 16, 24, packing=packing, **options)
+
+
+def assert_near(found, expected, limit):
+    for x, y in zip(found, expected, strict=True):
+        assert error(x.detach().double().cpu().numpy(), y.detach().double().cpu().numpy()) < limit
+
+
+def check_layer_operator(layer, x, *more, **tensors):
+    """The operator of a whole layer; `more`: whether the core is saved, columns of the convolution's state, whether
+    there is a final state."""
+    with torch.no_grad():
+        given = layer._arguments(x)
+    options = {name: given.pop(name) for name in list(given) if not torch.is_tensor(given[name])}
+    options.setdefault("gate_lower_bound", 0.0)
+    given = {name: t.detach().requires_grad_() for name, t in (given | tensors).items() if t is not None}
+    call = (*map(given.get, INPUTS), None, *(options.get(name) for name in OPTIONS))
+    torch.library.opcheck(torch.ops.sluice.train_layer.default, (*call, *more))
+
+
+def check_operators(device):
+    def rows(*shape):
+        return torch.randn(*shape, device=device, requires_grad=True)
+
+    ops = torch.ops.sluice
+    torch.library.opcheck(ops.train_causal_conv1d.default, (rows(2, 9, 8), rows(8, 4), rows(8), None, "silu"))
+    torch.library.opcheck(
+        ops.train_gated_rms_norm.default, (rows(2, 5, 8), rows(2, 5, 8), rows(8), 1e-6, "silu", "once")
+    )
+    torch.library.opcheck(
+        ops.train_gated_delta_rule.default,
+        (rows(1, 9, 1, 8), rows(1, 9, 1, 8), rows(1, 9, 2, 8), rows(1, 9, 2), rows(1, 9, 2), rows(2), rows(2), None,
+         "raw", "logit", "positive", "l2", None),
+    )  # fmt: skip
