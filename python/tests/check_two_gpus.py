@@ -11,6 +11,7 @@ import sys
 import sluice
 import torch
 import torch.distributed as dist
+from distributed_cases import one_rank, own_rank, part_of
 from sluice.distributed import ContextParallel, Fragments, TensorParallel
 from sluice.nn import GatedDeltaNet
 
@@ -51,27 +52,11 @@ def compare(kind, layout, rank, device):
     """The worst error of a call and its gradients."""
     T, N = sum(LENGTHS), len(LENGTHS)
     x, options = inputs(kind, T, N, device)
-    cu = torch.tensor([0, *LENGTHS], device=device).cumsum(0).to(torch.int32)
     d_o = torch.randn(1, T, 8, 128, generator=torch.Generator(device).manual_seed(6), device=device).bfloat16()
-    whole = {n: t.clone().requires_grad_() for n, t in x.items()}
-    final = torch.empty(N, 8, 128, 128, device=device)
-    o = sluice.ops.chunk_forward(**whole, cu_seqlens=cu, final_state=final, **options)
-    o.backward(d_o)
-    fragments = getattr(Fragments, layout)(LENGTHS, dist.get_world_size())
-    context = ContextParallel(None, fragments)
-    own = {n: t.clone() if n == "initial_state" else fragments.take(t, rank).clone() for n, t in x.items()}
-    for t in own.values():
-        t.requires_grad_()
-    found, states = context.chunk_forward(**own, output_final_state=True, **options)
-    found.backward(fragments.take(d_o, rank))
-    errors = {"o": error(found, fragments.take(o, rank)), "final": error(states, final)}
-    for name, t in own.items():
-        if name == "initial_state":
-            dist.all_reduce(t.grad)
-            errors[name] = error(t.grad, whole[name].grad)
-        else:
-            errors[name] = error(t.grad, fragments.take(whole[name].grad, rank))
-    return errors
+    whole = one_rank(x, options, LENGTHS, d_o)
+    context = ContextParallel(None, getattr(Fragments, layout)(LENGTHS, dist.get_world_size()))
+    found = own_rank(context, x, options, d_o)
+    return {name: error(found[name], t) for name, t in part_of(whole, context.fragments, rank).items()}
 
 
 def fixed_leaves(rank, device):
@@ -83,7 +68,7 @@ def fixed_leaves(rank, device):
     for layout in ("contiguous", "zigzag"):
         fragments = getattr(Fragments, layout)(lengths, dist.get_world_size(), multiple=leaf)
         context = ContextParallel(None, fragments, split="length", split_value=leaf)
-        own = {n: t if n == "initial_state" else fragments.take(t, rank) for n, t in x.items()}
+        own = part_of(x, fragments, rank)
         with torch.no_grad():
             found, states = context.chunk_forward(**own, output_final_state=True, **options)
         if not (torch.equal(found, fragments.take(o, rank)) and torch.equal(states, final)):
@@ -96,7 +81,7 @@ def graph(rank, device):
     fragments = Fragments.contiguous([4096], dist.get_world_size())
     context = ContextParallel(None, fragments)
     x, options = inputs("scalar", 4096, 1, device)
-    own = {n: t if n == "initial_state" else fragments.take(t, rank).contiguous() for n, t in x.items()}
+    own = part_of(x, fragments, rank)
     with torch.no_grad():
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -118,7 +103,7 @@ def promise(rank, device):
     ranks = dist.get_world_size()
     fragments = Fragments.contiguous([2048 * ranks], ranks)
     x, options = inputs("scalar", 2048 * ranks, 1, device)
-    own = {n: t if n == "initial_state" else fragments.take(t, rank).contiguous() for n, t in x.items()}
+    own = part_of(x, fragments, rank)
     found, sent = [], []
     for transitions in (None, 4):
         context = ContextParallel(None, fragments, transitions=transitions)
@@ -170,7 +155,7 @@ def mismatch(rank, device):
     lengths = [512] if rank == 0 else [256, 256]
     fragments = Fragments.contiguous(lengths, dist.get_world_size())
     x, options = inputs("scalar", 512, len(lengths), device)
-    own = {n: t if n == "initial_state" else fragments.take(t, rank) for n, t in x.items()}
+    own = part_of(x, fragments, rank)
     try:
         ContextParallel(None, fragments).chunk_forward(**own, **options)
     except sluice.InvalidArgument as refused:

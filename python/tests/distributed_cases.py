@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of context parallelism: lengths, layouts, rules, random inputs, and what one rank makes of them."""
+"""Makes cases of context parallelism: lengths, layouts, rules, random inputs, what one rank makes of them and what a
+rank of several does."""
 
 import sluice
 import torch
 from sluice.distributed import Fragments
+from sluice.distributed.rule import SHARED
 
 LENGTHS = [150, 1, 0, 293, 68]
 LAYOUTS = {
@@ -47,18 +49,62 @@ def inputs(T, N, key_wise=False, raw=False, linear=False, initial=True, options=
     return x, options
 
 
-def one_rank(x, options, lengths, d_o, d_final):
-    """o, final states and gradients of the uncut sequences."""
+def tables(lengths, ranks):
+    """One of every layout, and one of ranks without rows."""
+    nothing = Fragments(lengths, [*Fragments.contiguous(lengths, 1).ranks, *[[]] * (ranks - 1)])
+    return [*(make(lengths, ranks) for make in (Fragments.contiguous, Fragments.zigzag, Fragments.balanced)), nothing]
+
+
+def loss_weights(x, options, N):
+    """Of o and of the final states."""
+    generator = torch.Generator().manual_seed(7)
+    (HV, V), K = x["v"].shape[2:], x["q"].shape[3]
+    inner = (V, K) if options.get("state_layout") == "vk" else (K, V)
+    return (torch.randn(shape, generator=generator) for shape in (x["v"].shape, (N, HV, *inner)))
+
+
+def part_of(x, fragments, rank):
+    """A rank's rows of tensors by name, and copies of what is the same on every rank."""
+    return {n: t.clone() if n in (*SHARED, "final") else fragments.take(t, rank).contiguous() for n, t in x.items()}
+
+
+def one_rank(x, options, lengths, d_o, d_final=None):
+    """o, final states and gradients of the uncut sequences by name."""
     x = {name: t.clone().requires_grad_() for name, t in x.items()}
-    cu = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-    layout = options.get("state_layout", "kv")
+    cu = torch.tensor([0, *lengths], device=d_o.device).cumsum(0).to(torch.int32)
     HV, K, V = x["v"].shape[2], x["q"].shape[3], x["v"].shape[3]
-    final = torch.empty(len(lengths), HV, *((K, V) if layout == "kv" else (V, K)))
+    inner = (V, K) if options.get("state_layout") == "vk" else (K, V)
+    final = torch.empty(len(lengths), HV, *inner, device=d_o.device)
     o = sluice.ops.chunk_forward(**x, cu_seqlens=cu, final_state=final, **options)
-    ((o * d_o).sum() + (final * d_final).sum()).backward()
-    return o.detach(), final.detach(), {name: t.grad for name, t in x.items()}
+    ((o * d_o).sum() + (0 if d_final is None else (final * d_final).sum())).backward()
+    return {"o": o.detach(), "final": final.detach(), **{name: t.grad for name, t in x.items()}}
 
 
-def assert_near(found, expected, what):
-    limit = 2e-5 * max(float(expected.norm()), 1e-3)
-    assert float((found - expected).norm()) <= limit, what
+def simulated_ranks(simulated, x, options, d_o, d_final=None):
+    """The same of sequences cut over simulated ranks."""
+    o, final = simulated.forward(x, output_final_state=True, **options)
+    return {"o": o, "final": final, **simulated.backward(d_o, d_final)}
+
+
+def own_rank(context, x, options, d_o, d_final=None):
+    """The same of this rank of a group, with its part of a loss of the final states."""
+    own = {name: t.requires_grad_() for name, t in part_of(x, context.fragments, context.rank).items()}
+    o, final = context.chunk_forward(**own, output_final_state=True, **options)
+    loss = (o * context.fragments.take(d_o, context.rank)).sum()
+    if d_final is not None:
+        loss = loss + (final * d_final).sum() / context.ranks
+    loss.backward()
+    for name in SHARED:
+        if name in own:
+            torch.distributed.all_reduce(own[name].grad)
+    return {"o": o.detach(), "final": final.detach(), **{name: t.grad for name, t in own.items()}}
+
+
+def assert_near(found, expected, what, limit=2e-5, least=1e-3):
+    assert float((found - expected).norm()) <= limit * max(float(expected.norm()), least), what
+
+
+def assert_all_near(found, expected, what=""):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        assert_near(found[name], expected[name], f"{what} {name}")

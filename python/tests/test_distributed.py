@@ -12,9 +12,22 @@ from processes import together
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice
-from distributed_cases import LAYOUTS, LENGTHS, RULES, assert_near, inputs, one_rank
+from distributed_cases import (
+    LAYOUTS,
+    LENGTHS,
+    RULES,
+    assert_all_near,
+    assert_near,
+    inputs,
+    loss_weights,
+    one_rank,
+    own_rank,
+    part_of,
+    simulated_ranks,
+    tables,
+)
 from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks, bench
-from sluice.distributed.rule import OPTIONS, SHARED, TENSORS
+from sluice.distributed.rule import OPTIONS, TENSORS
 from sluice.engines import fla
 
 
@@ -42,19 +55,16 @@ def test_tables_are_whole_and_rows_return(layout, ranks):
 @pytest.mark.parametrize("ranks", [2, 4, 8, 16])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_simulated_ranks_give_what_one_gives(rule, ranks, layout):
-    T, N = sum(LENGTHS), len(LENGTHS)
-    x, options = inputs(T, N, **RULES[rule])
-    d_o = torch.randn(1, T, 4, 24)
-    d_final = torch.randn(N, 4, *((24, 16) if options.get("state_layout") == "vk" else (16, 24)))
-    o, final, gradients = one_rank(x, options, LENGTHS, d_o, d_final)
-    simulated = SimulatedRanks(LAYOUTS[layout](ranks))
-    found_o, found_final = simulated.forward(x, output_final_state=True, **options)
-    assert_near(found_o, o, "o")
-    assert_near(found_final, final, "final states")
-    found = simulated.backward(d_o, d_final)
-    assert set(found) == set(gradients)
-    for name, expected in gradients.items():
-        assert_near(found[name], expected, name)
+    x, options = inputs(sum(LENGTHS), len(LENGTHS), **RULES[rule])
+    d_o, d_final = loss_weights(x, options, len(LENGTHS))
+    found = simulated_ranks(SimulatedRanks(LAYOUTS[layout](ranks)), x, options, d_o, d_final)
+    assert_all_near(found, one_rank(x, options, LENGTHS, d_o, d_final))
+
+
+def assert_all_equal(results):
+    for other in results[1:]:
+        for name, expected in results[0].items():
+            assert torch.equal(other[name], expected), name
 
 
 def test_bits_depend_on_no_rank_count():
@@ -70,11 +80,8 @@ def test_bits_depend_on_no_rank_count():
         Fragments.balanced(lengths, 4, multiple=leaf),
     ):
         simulated = SimulatedRanks(fragments, split="length", split_value=leaf)
-        o, final = simulated.forward(x, output_final_state=True, **options)
-        results.append({"o": o, "final": final, **simulated.backward(d_o)})
-    for other in results[1:]:
-        for name, expected in results[0].items():
-            assert torch.equal(other[name], expected), name
+        results.append(simulated_ranks(simulated, x, options, d_o))
+    assert_all_equal(results)
 
 
 def forgetful(T):
@@ -87,16 +94,10 @@ def forgetful(T):
 
 def test_heads_that_forget_send_no_matrix():
     x, options = forgetful(400)
-    d_o, d_final = torch.randn(1, 400, 4, 24), torch.randn(1, 4, 16, 24)
+    d_o, d_final = loss_weights(x, options, 1)
     fragments = Fragments.contiguous([400], 4)
-    results = []
-    for transitions in (None, 4, 2):
-        simulated = SimulatedRanks(fragments, transitions=transitions)
-        o, final = simulated.forward(x, output_final_state=True, **options)
-        results.append({"o": o, "final": final, **simulated.backward(d_o, d_final)})
-    for other in results[1:]:
-        for name, expected in results[0].items():
-            assert torch.equal(other[name], expected), name
+    ranks = [SimulatedRanks(fragments, transitions=transitions) for transitions in (None, 4, 2)]
+    assert_all_equal([simulated_ranks(simulated, x, options, d_o, d_final) for simulated in ranks])
     for transitions in (0, 1):
         with pytest.raises(sluice.InvalidArgument, match=f"transitions = {transitions}, expected 2 at least"):
             SimulatedRanks(fragments, transitions=transitions).forward(x, **options)
@@ -109,16 +110,14 @@ def test_rows_that_run_during_the_exchange_are_the_same(layout):
     results, early = [], 0
     for overlap in (False, True):
         simulated = SimulatedRanks(LAYOUTS[layout](3), overlap=overlap)
-        o, _ = simulated.forward(x, **options)
-        results.append({"o": o, **simulated.backward(d_o)})
+        results.append(simulated_ranks(simulated, x, options, d_o))
         runs = [call.independent(reverse) for call in simulated.calls for reverse in (False, True)]
         early = sum(begin < end for begin, end in runs)
         assert overlap or early == 0
     assert early >= 3
-    o, _, gradients = one_rank(x, options, LENGTHS, d_o, torch.zeros(len(LENGTHS), 4, 16, 24))
+    expected = one_rank(x, options, LENGTHS, d_o)
     for found in results:
-        for name, expected in {"o": o, **gradients}.items():
-            assert_near(found[name], expected, name)
+        assert_all_near(found, expected)
 
 
 def test_leaves_must_end_where_fragments_do():
@@ -130,31 +129,12 @@ def test_leaves_must_end_where_fragments_do():
 
 
 def same_as_one(rank, ranks):
-    T, N = sum(LENGTHS), len(LENGTHS)
     for layout, rule in zip([*LAYOUTS, *LAYOUTS], RULES):
-        x, options = inputs(T, N, **RULES[rule])
-        generator = torch.Generator().manual_seed(7)
-        d_o = torch.randn(1, T, 4, 24, generator=generator)
-        shape = (24, 16) if options.get("state_layout") == "vk" else (16, 24)
-        d_final = torch.randn(N, 4, *shape, generator=generator)
-        o, final, gradients = one_rank(x, options, LENGTHS, d_o, d_final)
-        fragments = LAYOUTS[layout](ranks)
-        context = ContextParallel(None, fragments)
-        own = {n: (t if n in SHARED else fragments.take(t, rank)).clone() for n, t in x.items()}
-        for t in own.values():
-            t.requires_grad_()
-        found_o, found_final = context.chunk_forward(**own, output_final_state=True, **options)
-        assert_near(found_o.detach(), fragments.take(o, rank), f"{rule} o")
-        assert_near(found_final.detach(), final, f"{rule} final states")
-        # Each rank's part of a loss of the final states.
-        loss = (found_o * fragments.take(d_o, rank)).sum() + (found_final * d_final).sum() / ranks
-        loss.backward()
-        for name, expected in gradients.items():
-            if name in SHARED:
-                torch.distributed.all_reduce(own[name].grad)
-                assert_near(own[name].grad, expected, f"{rule} {name}")
-            else:
-                assert_near(own[name].grad, fragments.take(expected, rank), f"{rule} {name}")
+        x, options = inputs(sum(LENGTHS), len(LENGTHS), **RULES[rule])
+        weights = tuple(loss_weights(x, options, len(LENGTHS)))
+        context = ContextParallel(None, LAYOUTS[layout](ranks))
+        whole = one_rank(x, options, LENGTHS, *weights)
+        assert_all_near(own_rank(context, x, options, *weights), part_of(whole, context.fragments, rank), rule)
 
 
 @dataclasses.dataclass
@@ -185,37 +165,26 @@ def fla_zigzag(rank, ranks):
 def fla_functions(rank, ranks):
     """The functions with fla's signatures, by our context and by one like fla's."""
     T = 48 * ranks
-    x, _ = inputs(T, 1, initial=False)
-    whole, _ = sluice.chunk_gated_delta_rule(x["q"], x["k"], x["v"], x["gate"], x["beta"])
-    linear, _ = sluice.chunk_simple_gla(x["q"], x["k"], x["v"], x["gate"])
-    fragments = Fragments.contiguous([T], ranks)
-    own = {n: fragments.take(t, rank) for n, t in x.items()}
-
-    contexts = [ContextParallel(None, fragments), fla_context(rank, ranks)]
-    for call in (sluice.chunk_gated_delta_rule, fla.chunk_gated_delta_rule):
-        for context in contexts[call is not sluice.chunk_gated_delta_rule :]:
-            o, state = call(own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context)
-            assert state is None
-            assert_near(o, fragments.take(whole, rank), "gated delta rule")
-    zigzag = Fragments.zigzag([T], ranks)
-    own = {n: zigzag.take(t, rank) for n, t in x.items()}
-    context = fla_zigzag(rank, ranks)
-    o, _ = fla.chunk_gated_delta_rule(own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context)
-    assert_near(o, zigzag.take(whole, rank), "gated delta rule, zigzag")
+    x, kda = (inputs(T, 1, initial=False, key_wise=key_wise)[0] for key_wise in (False, True))
+    linear = {name: t for name, t in x.items() if name != "beta"}
+    cut, zigzag = Fragments.contiguous([T], ranks), Fragments.zigzag([T], ranks)
+    ours, theirs = ContextParallel(None, cut), fla_context(rank, ranks)
+    for call, rows, fragments, context in (
+        (sluice.chunk_gated_delta_rule, x, cut, ours),
+        (sluice.chunk_gated_delta_rule, x, cut, theirs),
+        (fla.chunk_gated_delta_rule, x, cut, theirs),
+        (fla.chunk_gated_delta_rule, x, zigzag, fla_zigzag(rank, ranks)),
+        (sluice.chunk_simple_gla, linear, cut, ours),
+        (sluice.chunk_kda, kda, cut, ours),
+        (fla.chunk_kda, kda, cut, theirs),
+    ):
+        whole, _ = getattr(sluice, call.__name__)(*rows.values())
+        o, state = call(*part_of(rows, fragments, rank).values(), cp_context=context)
+        assert state is None
+        assert_near(o, fragments.take(whole, rank), call.__name__)
     off = FlaContext(group=None, cu_seqlens=None)
-    o, _ = fla.chunk_gated_delta_rule(x["q"], x["k"], x["v"], x["gate"], x["beta"], cp_context=off)
-    assert_near(o, whole, "a context that cuts nothing")
-    own = {n: fragments.take(t, rank) for n, t in x.items()}
-    o, _ = sluice.chunk_simple_gla(
-        own["q"], own["k"], own["v"], own["gate"], cp_context=ContextParallel(None, fragments)
-    )
-    assert_near(o, fragments.take(linear, rank), "simple GLA")
-    kda, _ = inputs(T, 1, key_wise=True, initial=False)
-    whole, _ = sluice.chunk_kda(kda["q"], kda["k"], kda["v"], kda["gate"], kda["beta"])
-    own = {n: fragments.take(t, rank) for n, t in kda.items()}
-    for call, context in ((sluice.chunk_kda, contexts[0]), (fla.chunk_kda, contexts[1])):
-        o, _ = call(own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context)
-        assert_near(o, fragments.take(whole, rank), "KDA")
+    o, _ = fla.chunk_gated_delta_rule(*x.values(), cp_context=off)
+    assert_near(o, sluice.chunk_gated_delta_rule(*x.values())[0], "a context that cuts nothing")
 
 
 def convolution(rank, ranks):
@@ -232,9 +201,7 @@ def convolution(rank, ranks):
         start += length
     expected = torch.nn.functional.silu(torch.cat(parts)[None] + bias)
     (expected * d_out).sum().backward()
-    nothing = Fragments(lengths, [*Fragments.contiguous(lengths, 1).ranks, *[[]] * (ranks - 1)])
-    tables = [make(lengths, ranks) for make in (Fragments.contiguous, Fragments.zigzag, Fragments.balanced)]
-    for fragments in (*tables, nothing):  # the last: ranks without rows
+    for fragments in tables(lengths, ranks):
         context = ContextParallel(None, fragments)
         own = fragments.take(x, rank).clone().requires_grad_()
         out = context.causal_conv1d(own, weight, bias, activation="silu")
@@ -247,7 +214,7 @@ def bytes_sent(rank, ranks):
     """Bytes on the wire: of all matrices, of those of two heads, and an error where these are too few."""
     x, options = forgetful(100 * ranks)
     fragments = Fragments.contiguous([100 * ranks], ranks)
-    own = {n: t if n == "initial_state" else fragments.take(t, rank).clone() for n, t in x.items()}
+    own = part_of(x, fragments, rank)
     own["q"].requires_grad_()
     agreement = 12 * 8
     sent = {}
@@ -279,7 +246,7 @@ def operators(rank, ranks):
     fragments = Fragments.zigzag(LENGTHS, ranks)
     context = ContextParallel(None, fragments, transitions=4)
     x, options = inputs(sum(LENGTHS), len(LENGTHS), raw=True)
-    own = {n: t if n in SHARED else fragments.take(t, rank) for n, t in x.items()}
+    own = part_of(x, fragments, rank)
     tensors = [own[name].requires_grad_() for name in TENSORS]
     chosen = [options.get(name) for name in OPTIONS]
     ops = torch.ops.sluice

@@ -10,31 +10,31 @@ from distributed_cases import inputs
 from sluice.distributed import ContextParallel, Fragments
 
 
+def start(rank, ranks, lengths=(128,), missing=0, **settings):
+    """(context, tensors, options) of a rank, which lacks some rows."""
+    fragments = Fragments.contiguous(list(lengths), ranks)
+    return ContextParallel(None, fragments, **settings), *inputs(fragments.tokens(rank) - missing, 1, initial=False)
+
+
 def other_table(rank, ranks):
-    lengths = [64, 64] if rank == 1 else [128]
-    fragments = Fragments.contiguous(lengths, ranks)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
-    ContextParallel(None, fragments).chunk_forward(**x, **options)
+    context, x, options = start(rank, ranks, [64, 64] if rank == 1 else [128])
+    context.chunk_forward(**x, **options)
 
 
 def other_sizes(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    context, x, options = start(rank, ranks)
     if rank == 1:
         x["v"] = x["v"][..., :8].contiguous()
-    ContextParallel(None, fragments).chunk_forward(**x, **options)
+    context.chunk_forward(**x, **options)
 
 
 def other_options(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
-    ContextParallel(None, fragments).chunk_forward(**x, **options, scale=0.5 if rank == 1 else 1.0)
+    context, x, options = start(rank, ranks)
+    context.chunk_forward(**x, **options, scale=0.5 if rank == 1 else 1.0)
 
 
 def one_fails(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    context = ContextParallel(None, fragments, check="always")
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    context, x, options = start(rank, ranks, check="always")
     context.chunk_forward(**x, **options)
     if rank == 1:
         x["k"] = x["k"].double()
@@ -42,22 +42,18 @@ def one_fails(rank, ranks):
 
 
 def wrong_rows(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    x, options = inputs(fragments.tokens(rank) - (rank == 0), 1, initial=False)
-    ContextParallel(None, fragments).chunk_forward(**x, **options)
+    context, x, options = start(rank, ranks, missing=rank == 0)
+    context.chunk_forward(**x, **options)
 
 
 def halo_rows(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    rows = fragments.tokens(rank) - (rank == 0)
-    ContextParallel(None, fragments).causal_conv1d(torch.randn(1, rows, 6), torch.randn(6, 4))
+    context, x, _ = start(rank, ranks, missing=rank == 0)
+    context.causal_conv1d(torch.randn(1, x["v"].shape[1], 6), torch.randn(6, 4))
 
 
 def two_calls(rank, ranks):
     """One rank convolves while the others run the rule."""
-    fragments = Fragments.contiguous([128], ranks)
-    context = ContextParallel(None, fragments)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    context, x, options = start(rank, ranks)
     if rank == 1:
         context.halo(x["v"].flatten(2), 4)
     else:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures a layer whose sequences, heads, or both are cut over processes against the layer of one process."""
 
+from functools import partial
+
 import pytest
 from processes import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice
+from distributed_cases import assert_near, tables
 from sluice.distributed import ContextParallel, Fragments, TensorParallel
 
 LENGTHS = [70, 2, 0, 97, 1, 30]
+OFFSETS = torch.tensor([0, *LENGTHS]).cumsum(0).to(torch.int32)
 SIZES = (24, 4, 8, 16, 12)  # hidden, key heads, value heads, their sizes
 
 
@@ -30,48 +34,43 @@ def rows():
 def expected_of(layer, x, weight):
     """Output, gradient by x and gradients by parameters of the uncut layer."""
     x = x.clone().requires_grad_()
-    offsets = torch.tensor([0, *LENGTHS]).cumsum(0).to(torch.int32)
-    out = layer(x, offsets)
+    out = layer(x, OFFSETS)
     (out * weight).sum().backward()
     return out.detach(), x.grad, {name: p.grad for name, p in layer.named_parameters()}
 
 
-def assert_near(found, expected, what):
-    limit = 3e-5 * max(float(expected.norm()), 1e-2)
-    assert float((found - expected).norm()) <= limit, what
+near = partial(assert_near, limit=3e-5, least=1e-2)
 
 
-def tables(ranks):
-    nothing = Fragments(LENGTHS, [*Fragments.contiguous(LENGTHS, 1).ranks, *[[]] * (ranks - 1)])
-    return [
-        *(make(LENGTHS, ranks) for make in (Fragments.contiguous, Fragments.zigzag, Fragments.balanced)),
-        nothing,  # ranks without rows
-    ]
+def check_rows(layer, run, expected, rows, reduce=None):
+    """A layer's output and gradients: of `rows`, by x and by parameters, which are summed over ranks by `reduce`."""
+    x, weight, out, d_x = rows
+    own = x.clone().requires_grad_()
+    found = run(own)
+    near(found.detach(), out, f"{layer.packing} out")
+    (found * weight).sum().backward()
+    near(own.grad, d_x, f"{layer.packing} gradient by rows")
+    for name, parameter in layer.named_parameters():
+        if reduce:
+            reduce(parameter.grad)
+        near(parameter.grad, expected[name], f"{layer.packing} {name}")
 
 
 def sequences(rank, ranks):
     """Sequences over ranks."""
     x, weight = rows()
-    for number, fragments in enumerate(tables(ranks)):
-        packing = ("flat", "interleaved")[number % 2]
-        layer = whole_layer(packing)
+    for number, fragments in enumerate(tables(LENGTHS, ranks)):
+        layer = whole_layer(("flat", "interleaved")[number % 2])
         out, d_x, gradients = expected_of(layer, x, weight)
         layer.zero_grad()
         layer.context_parallel = ContextParallel(None, fragments)
-        own = fragments.take(x, rank).clone().requires_grad_()
-        found = layer(own)
-        assert_near(found.detach(), fragments.take(out, rank), f"{packing} out")
-        (found * fragments.take(weight, rank)).sum().backward()
-        assert_near(own.grad, fragments.take(d_x, rank), f"{packing} gradient by rows")
-        for name, parameter in layer.named_parameters():
-            torch.distributed.all_reduce(parameter.grad)
-            assert_near(parameter.grad, gradients[name], f"{packing} {name}")
+        own = [fragments.take(t, rank) for t in (x, weight, out, d_x)]
+        check_rows(layer, layer, gradients, own, torch.distributed.all_reduce)
 
 
 def heads(rank, ranks):
     """Heads over ranks."""
     x, weight = rows()
-    offsets = torch.tensor([0, *LENGTHS]).cumsum(0).to(torch.int32)
     parallel = TensorParallel()
     for packing in ("flat", "interleaved"):
         whole = whole_layer(packing)
@@ -80,19 +79,12 @@ def heads(rank, ranks):
         layer.load_state_dict(parallel.take(layer, whole.state_dict()))
         for name, parameter in parallel.put(layer).items():
             assert torch.equal(parameter, whole.state_dict()[name]), name
-        own = x.clone().requires_grad_()
-        found = layer(own, offsets)
-        assert_near(found.detach(), out, f"{packing} out")
-        (found * weight).sum().backward()
-        assert_near(own.grad, d_x, f"{packing} gradient by rows")
-        wanted = parallel.take(layer, gradients)
-        for name, parameter in layer.named_parameters():
-            assert_near(parameter.grad, wanted[name], f"{packing} {name}")
+        check_rows(layer, lambda rows: layer(rows, OFFSETS), parallel.take(layer, gradients), (x, weight, out, d_x))
         tokens = x[:, :3]
         expected = whole.step(tokens, whole.new_states(1))
-        assert_near(layer.step(tokens, layer.new_states(1)), expected, f"{packing} step")
+        near(layer.step(tokens, layer.new_states(1)), expected, f"{packing} step")
         found, states = layer(tokens, return_states=True)
-        assert_near(found.detach(), expected, f"{packing} out beside states")
+        near(found.detach(), expected, f"{packing} out beside states")
         assert states.recurrent.shape[1] == SIZES[2] // ranks
     with pytest.raises(sluice.InvalidArgument, match="num_k_heads = 5, expected a multiple of"):
         parallel.gated_delta_net(24, 5, 5 * ranks)
@@ -109,15 +101,9 @@ def both(rank, ranks):
     parallel = TensorParallel(mesh["heads"].get_group())
     layer = parallel.gated_delta_net(*SIZES, context_parallel=context)
     layer.load_state_dict(parallel.take(layer, whole.state_dict()))
-    own = fragments.take(x, context.rank).clone().requires_grad_()
-    found = layer(own)
-    assert_near(found.detach(), fragments.take(out, context.rank), "out")
-    (found * fragments.take(weight, context.rank)).sum().backward()
-    assert_near(own.grad, fragments.take(d_x, context.rank), "gradient by rows")
-    wanted = parallel.take(layer, gradients)
-    for name, parameter in layer.named_parameters():
-        torch.distributed.all_reduce(parameter.grad, group=mesh["sequences"].get_group())
-        assert_near(parameter.grad, wanted[name], name)
+    own = [fragments.take(t, context.rank) for t in (x, weight, out, d_x)]
+    reduce = partial(torch.distributed.all_reduce, group=mesh["sequences"].get_group())
+    check_rows(layer, layer, parallel.take(layer, gradients), own, reduce)
 
 
 def compiled(rank, ranks):
