@@ -2,7 +2,10 @@
 """Provides the float64 recurrence that results are judged by, and inputs: token by token, one
 equation a line, sharing nothing with the library."""
 
+import importlib
 import os
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +13,16 @@ import pytest
 # Where the engines' tests have their tensors: scripts/test_python_cuda.sh says cuda.
 ENGINES_DEVICE = os.environ.get("SLUICE_TEST_DEVICE")
 L2 = dict(use_qk_l2norm_in_kernel=True)
+BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
+
+
+def benchmark(name):
+    """A script of benchmarks/ as a module."""
+    if not BENCHMARKS.exists():
+        pytest.skip("tests are not in the source tree", allow_module_level=True)
+    if str(BENCHMARKS) not in sys.path:
+        sys.path.append(str(BENCHMARKS))
+    return importlib.import_module(name)
 
 
 @pytest.fixture(autouse=True)

@@ -5,22 +5,19 @@ is seen, one that is not here or refuses says why, and FLA is kept from handing 
 import importlib
 import json
 import os
-import pathlib
 import types
 
 import pytest
+from conftest import benchmark
 
 torch = pytest.importorskip("torch")
-BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
-pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="tests are not in the source tree")
 SHAPE = "2x70x1x2"
 
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setenv("FLA_FLASH_QLA", "1")
-    module = importlib.import_module("backward_peers")
+    module = benchmark("backward_peers")
 
     def at_once(rule, inputs, options, d_o):
         o = rule(*inputs, **options)[0]

@@ -3,16 +3,14 @@
 The server is the standard library's; it streams tokens as vLLM and SGLang do."""
 
 import http.server
-import importlib.util
 import json
-import pathlib
 import threading
 import time
 
 import pytest
+from conftest import benchmark
 
-SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks/serve.py"
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="tests are not in the source tree")
+serve = benchmark("serve")
 FIRST, NEXT = 0.06, 0.02  # seconds
 
 
@@ -63,20 +61,12 @@ def server():
     made.shutdown()
 
 
-@pytest.fixture(scope="module")
-def serve():
-    spec = importlib.util.spec_from_file_location("serve", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def command(server, *more):
     return ["--url", f"http://127.0.0.1:{server.server_port}", "--input", "5", "--output", "4", "--requests", "6",
             "--concurrency", "3", "--warm", "1", *more]
 
 
-def test_times_are_the_servers(serve, server, tmp_path, capsys):
+def test_times_are_the_servers(server, tmp_path, capsys):
     out = tmp_path / "before.json"
     assert serve.main(command(server, "--out", str(out))) == 0
     record = json.loads(out.read_text())
@@ -93,7 +83,7 @@ def test_times_are_the_servers(serve, server, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("differ_from, equal, before", [(9, 1.0, 1.0), (3, 0.0, 0.75), (0, 0.0, 0.0)])
-def test_answers_are_compared(serve, server, tmp_path, capsys, differ_from, equal, before):
+def test_answers_are_compared(server, tmp_path, capsys, differ_from, equal, before):
     first, second = tmp_path / "before.json", tmp_path / "after.json"
     assert serve.main(command(server, "--out", str(first), "--note", "off")) == 0
     server.differ_from = differ_from
@@ -105,12 +95,12 @@ def test_answers_are_compared(serve, server, tmp_path, capsys, differ_from, equa
         serve.main(command(server, "--seed", "5", "--against", str(first)))
 
 
-def test_the_profiler_is_started_and_stopped(serve, server):
+def test_the_profiler_is_started_and_stopped(server):
     assert serve.main(command(server, "--profile")) == 0
     assert [path for path, _ in server.calls] == ["/start_profile", "/v1/completions", "/stop_profile"]
 
 
-def test_scores_side_by_side(serve, tmp_path, capsys):
+def test_scores_side_by_side(tmp_path, capsys):
     for name, value in (("a", 0.5), ("b", 0.625)):
         (tmp_path / name).write_text(json.dumps({"gsm8k": value, "only " + name: 1}))
     assert serve.main(["--scores", str(tmp_path / "a"), str(tmp_path / "b")]) == 0

@@ -3,20 +3,16 @@
 implementations are of the same prompts, and one that computes something else scores lower."""
 
 import copy
-import importlib
 import importlib.util
 import json
-import pathlib
 import subprocess
 import sys
 
 import pytest
+from conftest import BENCHMARKS, benchmark
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 pytest.importorskip("transformers", reason="transformers is not installed")
-FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
-if not FOLDER.exists():
-    pytest.skip("tests are not in the source tree", allow_module_level=True)
 if importlib.util.find_spec("fla") is not None:
     pytest.skip("with fla installed, transformers' own path needs a GPU", allow_module_level=True)
 
@@ -27,18 +23,14 @@ TINY = dict(hidden=32, key_heads=1, value_heads=2, head=32, rate=1e-2, symbols=8
 @pytest.fixture(scope="module")
 def scripts():
     """The benchmark and its parts, with short answers of few letters."""
-    names = ("scored_tasks", "scored_model", "task_scores")
+    tasks, model, script = map(benchmark, ("scored_tasks", "scored_model", "task_scores"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        tasks, model, script = (importlib.import_module(name) for name in names)
         patch.setitem(script.SIZES, "toy", TINY)
         patch.setattr(tasks, "LETTERS", 4)
         for answers in (tasks.ANSWERS, tasks.TRAINED):
             for task in ("copy", "reverse"):
                 patch.setitem(answers, task, 2 if answers is tasks.ANSWERS else (2, 2))
         yield tasks, model, script
-    for name in names:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +160,7 @@ def test_the_program_and_its_files(tmp_path, scripts, capsys, monkeypatch):
     script.main(["--from", str(out)])
     assert capsys.readouterr().out == shown
     files = [str(folder / f"{way}.json") for way in ("torch", "sluice")]
-    said = subprocess.run([sys.executable, str(FOLDER / "serve.py"), "--scores", *files], check=True,
+    said = subprocess.run([sys.executable, str(BENCHMARKS / "serve.py"), "--scores", *files], check=True,
                           capture_output=True, text=True).stdout
     assert len(said.splitlines()) == 5 and said.splitlines()[0].startswith("add 16 ")
 
