@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -49,24 +50,22 @@ def test_one_word_of_two_choices():
 
 def test_set_num_threads_waits_for_operators(own_threads):
     x = Inputs(B=2, T=200)
-    expected, over, wrong = run(x), threading.Event(), []
+    expected, over = run(x), threading.Event()
 
-    def work():
+    def work(_):
         while not over.is_set():
             if not np.array_equal(run(x), expected):
-                wrong.append(1)
+                return False
+        return True
 
-    busy = [threading.Thread(target=work) for _ in range(8)]
-    for thread in busy:
-        thread.start()
-    try:
-        for threads in (1, 2, None, 3) * 5:
-            sluice.set_num_threads(threads)
-    finally:
-        over.set()
-        for thread in busy:
-            thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(8) as busy:
+        right = busy.map(work, range(8))
+        try:
+            for threads in (1, 2, None, 3) * 5:
+                sluice.set_num_threads(threads)
+        finally:
+            over.set()
+    assert all(right)
 
 
 @pytest.mark.parametrize("threads", [-1, 5000])
@@ -80,19 +79,12 @@ def test_many_threads_at_once(pool, own_threads):
     sluice.set_num_threads(pool)
     inputs = [Inputs(T=60 + 10 * i, seed=i) for i in range(6)]
     expected = [run(x) for x in inputs]
-    wrong = []
 
     def work(i):
-        for _ in range(20):
-            if not np.array_equal(run(inputs[i]), expected[i]):
-                wrong.append(i)
+        return all(np.array_equal(run(inputs[i]), expected[i]) for _ in range(20))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(6) as threads:
+        assert all(threads.map(work, range(6)))
 
 
 def test_large_scratch_is_given_back_and_taken_anew():
@@ -161,11 +153,8 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not same)
 
 def test_last_kernel_is_of_this_thread():
     run(Inputs(T=4))
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(sluice.last_kernel()))
-    thread.start()
-    thread.join()
-    assert seen == [""] and sluice.last_kernel() != ""
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(sluice.last_kernel).result() == "" != sluice.last_kernel()
 
 
 def test_info_and_version():
@@ -196,45 +185,32 @@ def test_public_functions_are_documented_named_and_picklable():
         assert function is sluice.supported or not kinds & open_ended, function
 
 
-def test_signatures_begin_as_those_of_fla():
-    chunk = list(inspect.signature(sluice.chunk_gated_delta_rule).parameters)
-    assert chunk[:16] == (
-        "q k v g beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
-        "use_beta_sigmoid_in_kernel allow_neg_eigval state_v_first cu_seqlens cu_seqlens_cpu "
-        "chunk_indices cp_context"
-    ).split()
-    step = list(inspect.signature(sluice.fused_recurrent_gated_delta_rule).parameters)
-    assert step[:18] == (
-        "q k v g gk gv beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
-        "use_gate_in_kernel A_log dt_bias use_beta_sigmoid_in_kernel allow_neg_eigval "
-        "state_v_first cu_seqlens"
-    ).split()
+SIGNATURES = {
+    "chunk_gated_delta_rule":
+        "q k v g beta scale initial_state output_final_state use_qk_l2norm_in_kernel use_beta_sigmoid_in_kernel "
+        "allow_neg_eigval state_v_first cu_seqlens cu_seqlens_cpu chunk_indices cp_context",
+    "fused_recurrent_gated_delta_rule":
+        "q k v g gk gv beta scale initial_state output_final_state use_qk_l2norm_in_kernel use_gate_in_kernel A_log "
+        "dt_bias use_beta_sigmoid_in_kernel allow_neg_eigval state_v_first cu_seqlens",
+    "fused_recurrent_kda":
+        "q k v g beta A_log dt_bias scale initial_state output_final_state use_qk_l2norm_in_kernel use_gate_in_kernel "
+        "use_beta_sigmoid_in_kernel allow_neg_eigval lower_bound state_v_first cu_seqlens",
+    "chunk_kda":
+        "q k v g beta scale initial_state output_final_state use_qk_l2norm_in_kernel use_gate_in_kernel "
+        "use_beta_sigmoid_in_kernel allow_neg_eigval safe_gate lower_bound disable_recompute "
+        "return_intermediate_states state_v_first cu_seqlens cu_seqlens_cpu cp_context use_graph max_num_seqs",
+    "chunk_gla": "q k v g scale initial_state output_final_state state_v_first cu_seqlens cu_seqlens_cpu",
+    "fused_recurrent_gla":
+        "q k v gk gv scale initial_state output_final_state reverse state_v_first cu_seqlens",
+    "fused_kda_gate": "g A_log dt_bias lower_bound output_dtype",
+}  # fmt: skip
 
 
-def test_key_gate_signatures_begin_as_those_of_fla():
-    kda = list(inspect.signature(sluice.fused_recurrent_kda).parameters)
-    assert kda[:17] == (
-        "q k v g beta A_log dt_bias scale initial_state output_final_state use_qk_l2norm_in_kernel "
-        "use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval lower_bound state_v_first "
-        "cu_seqlens"
-    ).split()
-    chunk = list(inspect.signature(sluice.chunk_kda).parameters)
-    assert chunk[:22] == (
-        "q k v g beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
-        "use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval safe_gate lower_bound "
-        "disable_recompute return_intermediate_states state_v_first cu_seqlens cu_seqlens_cpu "
-        "cp_context use_graph max_num_seqs"
-    ).split()
-    gate = list(inspect.signature(sluice.fused_kda_gate).parameters)
-    assert gate == "g A_log dt_bias lower_bound output_dtype".split()
-    gla = list(inspect.signature(sluice.chunk_gla).parameters)
-    assert gla[:10] == (
-        "q k v g scale initial_state output_final_state state_v_first cu_seqlens cu_seqlens_cpu"
-    ).split()
-    gla = list(inspect.signature(sluice.fused_recurrent_gla).parameters)
-    assert gla[:11] == (
-        "q k v gk gv scale initial_state output_final_state reverse state_v_first cu_seqlens"
-    ).split()
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_begin_as_those_of_fla(name):
+    expected = SIGNATURES[name].split()
+    found = list(inspect.signature(getattr(sluice, name)).parameters)
+    assert found[: len(expected)] == expected and (name != "fused_kda_gate" or found == expected)
 
 
 def test_ops_name_every_argument_of_the_interface():

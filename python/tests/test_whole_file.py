@@ -5,7 +5,7 @@ nothing of devices, links and modes changed. Every call of the system fails in t
 import errno
 import os
 import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sluice_tools import whole_file
@@ -55,12 +55,10 @@ def test_devices_pipes_and_folders(tmp_path):
     whole_file.write(link, "new")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode) and link.is_symlink()
     os.mkfifo(pipe)
-    read = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
-    reader.start()
-    whole_file.write(pipe, "through a pipe")
-    reader.join()
-    assert read == ["through a pipe"] and stat.S_ISFIFO(os.lstat(pipe).st_mode)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_text)
+        whole_file.write(pipe, "through a pipe")
+    assert read.result() == "through a pipe" and stat.S_ISFIFO(os.lstat(pipe).st_mode)
     with pytest.raises(IsADirectoryError):
         whole_file.write(tmp_path, "new")
     with pytest.raises(FileNotFoundError):
@@ -85,22 +83,16 @@ def test_the_file_is_on_the_disk_before_it_has_its_name_and_its_name_after(tmp_p
 
 
 def test_writers_at_once_all_succeed(tmp_path):
-    path, wrong = tmp_path / "x", []
+    path = tmp_path / "x"
 
     def write(letter):
         for _ in range(20):
-            try:
-                whole_file.write(path, letter * 10000)
-            except OSError as error:
-                wrong.append(error)
+            whole_file.write(path, letter * 10000)
 
-    writers = [threading.Thread(target=write, args=(letter,)) for letter in "abcdefgh"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
+    with ThreadPoolExecutor(8) as writers:
+        list(writers.map(write, "abcdefgh"))  # raises what a writer raised
     found = path.read_text()
-    assert not wrong and found == found[0] * 10000 and os.listdir(tmp_path) == ["x"]
+    assert found == found[0] * 10000 and os.listdir(tmp_path) == ["x"]
 
 
 class Failing:
