@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import delta_rule
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "conformance"))
 transitions = pytest.importorskip("transitions", reason="tests are not in the source tree")
@@ -33,11 +34,8 @@ class Run:
         return transitions.of_tokens(*rows, linear=self.linear)
 
     def recurrence(self, end=None):
-        S = self.S.copy()
-        for k, v, alpha, beta in list(zip(self.k, self.v, self.alpha, self.beta))[:end]:
-            S = np.reshape(alpha, (-1, 1)) * S
-            S = S + np.outer(k, v if self.linear else beta * (v - S.T @ k))
-        return S
+        k, v, g, beta = (x[None, :end, None] for x in (self.k, self.v, np.log(self.alpha), self.beta))
+        return delta_rule(k, k, v, g, beta, state=self.S[None, None], linear=self.linear)[1][0, 0]
 
 
 @pytest.mark.parametrize("rule", RULES)
