@@ -34,6 +34,14 @@ def call(name, rows, **options):
     return getattr(sluice, name)(q, k, v, g, **delta, **options)
 
 
+def chunk(rows, **options):
+    return call("chunk_gated_delta_rule", rows, **options)
+
+
+def steps(rows, **options):
+    return call("fused_recurrent_gated_delta_rule", rows, **options)
+
+
 def recurrence(name, rows, state=None):
     """(o, final state) in float64."""
     q, k, v, g, beta = rows

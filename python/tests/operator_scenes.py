@@ -9,9 +9,7 @@ from sluice import _core
 from sluice_tools.report import manifest
 
 MANIFEST = manifest.load()
-H, HV, K, V = 1, 2, 8, 8
-SIZES = dict(B=1, N=3, T=10, H=H, HV=HV, K=K, V=V, W=4, L=3, C=16, M=1, P=4, S=5, E=5, slots=9, chunks=3,
-             D=2 * H * K + HV * V, HK=H * K, HVV=HV * V)  # fmt: skip
+SIZES = dict(B=1, N=3, T=10, H=1, HV=2, K=8, V=8, W=4, L=3, C=16, M=1, P=4, S=5, E=5, slots=9, chunks=3)
 STEP, ENTRIES = dict(B=3, T=2), 16
 INDICES = dict(
     cu_seqlens=[0, 4, 4, 9], read_slots=[5, 1, 3], write_slots=[0, 2, 6], has_initial_state=[1, 0, 1],
@@ -22,7 +20,6 @@ INDICES = dict(
 PER_TOKEN = dict(read_slots=np.array([[5, 1], [3, 6], [4, 4]], np.int32), state_writes="per_token",
                  write_slots=np.array([[0, 2], [7, -1], [-1, 8]], np.int32))  # fmt: skip
 RAW = dict(gate_space="raw", beta_space="logit", qk_norm="l2")
-LAYER = dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V, gate_activation="silu")
 OF_CHANNELS = re.compile("d?(gate|a|dt_bias)")  # what has an axis more where gates are key-wise
 OF_SEPARATE = re.compile(r"d?_?[kv](_conv_\w+)?")  # what layers have with packing separate alone
 RING = " ".join(field["python"] for field in MANIFEST["structs"]["sluice_replay_ring"]["fields"] if "shape" in field)
@@ -46,10 +43,10 @@ class Views:
     def __call__(self, op, without="", key_wise=False, sizes=(), **options):
         """All views of the operator but those named, and options."""
         sizes, absent, layer = {**SIZES, **dict(sizes)}, without.split(), op.startswith("layer")
+        H, HV, K, V = (sizes[axis] for axis in ("H", "HV", "K", "V"))
         separate = options.get("packing") == "separate"
-        if separate:
-            key_wise, sizes["D"] = True, sizes["HK"]
-        made = {}
+        sizes |= dict(HK=H * K, HVV=HV * V, D=H * K if separate else 2 * H * K + HV * V)
+        key_wise, made = key_wise or separate, {}
         for name, shape, dtype in shapes(op):
             if name in absent or layer and not separate and OF_SEPARATE.fullmatch(name):
                 continue
@@ -60,13 +57,29 @@ class Views:
             axes += ["K"] if key_wise and OF_CHANNELS.fullmatch(name) else []
             lengths = {**sizes, "L": ENTRIES} if name.startswith("replay") else sizes
             made[name] = self.array(name, [lengths[axis] for axis in axes], dtype)
-        return {**made, **options, **(LAYER if layer else {})}
+        if layer:
+            options |= dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V, gate_activation="silu")
+        return {**made, **options}
 
     def array(self, name, shape, dtype):
         if dtype == "mask":
             return np.zeros(shape, bool)
         x = self._random.standard_normal(shape, np.float32) / 2
         return -abs(x) if name in ("replay_decay", "g_cumsum") else x
+
+
+def layer_inputs(packing="flat", key_wise=False, **sizes):
+    """Rows, weights and sizes of a layer."""
+    absent = [name for name, shape, dtype in shapes("layer_prefill")
+              if dtype != "float" or "slots" in shape or name in ("out", "core_out")]  # fmt: skip
+    return Views()("layer_prefill", " ".join(absent), key_wise, sizes, packing=packing)
+
+
+def as_tensors(arguments, device="cpu"):
+    """The same with torch's tensors."""
+    import torch
+
+    return {n: torch.from_numpy(x.copy()).to(device) if isinstance(x, np.ndarray) else x for n, x in arguments.items()}
 
 
 def updated(x):

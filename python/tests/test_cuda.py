@@ -15,11 +15,12 @@ if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
 import sluice
+from fla_functions import chunk, steps
+from operator_scenes import as_tensors, layer_inputs
 from sluice import ops
 from sluice_tools import cases
 
 pytestmark = pytest.mark.cuda
-L2 = dict(use_qk_l2norm_in_kernel=True)
 # NUM: of bfloat16 outputs, whose rounding alone is 1.7e-3; float16 has three bits more.
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 GOLDEN = pathlib.Path(__file__).parents[2] / "tests/golden/hf_prefill.safetensors"
@@ -53,9 +54,7 @@ def test_prefill_with_states(dtype, dim):
     x = Inputs(B=2, T=200, H=2, HV=6, K=dim, V=dim)
     parts = tensors(x, dtype)
     state = torch.from_numpy(x.state).cuda()
-    o, final = run_or_skip(
-        sluice.chunk_gated_delta_rule, *parts, initial_state=state, output_final_state=True, **L2
-    )
+    o, final = run_or_skip(chunk, parts, initial_state=state, output_final_state=True)
     assert sluice.last_kernel().startswith("cuda.") and o.dtype == dtype and o.is_cuda
     expected_o, expected_s = delta_rule(*numpy(*parts), state=x.state, l2=True)
     assert error(*numpy(o), expected_o) < LIMITS[dtype]
@@ -68,9 +67,7 @@ def test_packed_rows_and_strided_views(dtype):
     x = Inputs(B=1, T=200, H=2, HV=4, K=128, V=128, N=3)
     parts = tensors(x, dtype)
     cu_seqlens = torch.tensor([0, 60, 60, 200], device="cuda")
-    o, final = run_or_skip(
-        sluice.chunk_gated_delta_rule, *parts, cu_seqlens=cu_seqlens, output_final_state=True, **L2
-    )
+    o, final = run_or_skip(chunk, parts, cu_seqlens=cu_seqlens, output_final_state=True)
     for n, (start, end) in enumerate([(0, 60), (60, 60), (60, 200)]):
         rows = numpy(*(t[:, start:end] for t in parts))
         expected, state = delta_rule(*rows, l2=True)
@@ -78,7 +75,7 @@ def test_packed_rows_and_strided_views(dtype):
             assert error(*numpy(o[:, start:end]), expected) < LIMITS[dtype]
         assert error(*numpy(final[n : n + 1]), state) < LIMITS[dtype] or not state.any()
     head_first = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in parts]
-    strided, _ = sluice.chunk_gated_delta_rule(*head_first, cu_seqlens=cu_seqlens, **L2)
+    strided, _ = chunk(head_first, cu_seqlens=cu_seqlens)
     assert torch.equal(strided, o)
 
 
@@ -90,11 +87,7 @@ def test_decode_in_a_pool(index_dtype, state_dtype):
     pool = torch.randn(9, 4, 128, 128, device="cuda").to(state_dtype)
     before = pool.clone()
     slots = torch.tensor([7, -1, 0, 3], dtype=index_dtype, device="cuda")
-    q, k, v, g, beta = parts
-    o, _ = run_or_skip(
-        sluice.fused_recurrent_gated_delta_rule,
-        q, k, v, g, beta=beta, initial_state=pool, final_state=pool, read_slots=slots, **L2,
-    )
+    o, _ = run_or_skip(steps, parts, initial_state=pool, final_state=pool, read_slots=slots)
     for n, slot in enumerate(slots.tolist()):
         if slot < 0:
             assert not o[n].any()
@@ -130,31 +123,19 @@ def test_convolution_and_norm_as_on_the_cpu(dtype):
 
 
 def layer_arguments(tokens, dtype, device):
-    torch.manual_seed(tokens)
-    H, HV, K, V, B = 2, 4, 128, 128, 2
-    channels = 2 * H * K + HV * V
-    rows = [torch.randn(B, tokens, n) for n in (channels, HV * V, HV, HV)]
-    constants = dict(
-        conv_weight=torch.randn(channels, 4), A_log=torch.rand(HV), dt_bias=torch.randn(HV),
-        norm_weight=torch.rand(V) + 0.5,
-    )
-    sizes = dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V)
-    moved = {k: v.to(device) for k, v in constants.items()}
-    return [r.to(dtype).to(device) for r in rows], moved, sizes
+    """Rows of `dtype`, and everything else that a layer takes."""
+    given = as_tensors(layer_inputs(B=2, T=tokens, H=2, HV=4, K=128, V=128), device)
+    return [given.pop(name).to(dtype) for name in ("qkv", "z", "b", "a")], given
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_layer_prefill_then_decode_as_on_the_cpu(dtype):
     found = {}
     for device in ("cpu", "cuda"):
-        rows, constants, sizes = layer_arguments(70, dtype, device)
-        out, conv, state = run_or_skip(
-            sluice.gdn_layer_prefill, *rows, **constants, **sizes, output_final_state=True
-        )
-        rows, _, _ = layer_arguments(1, dtype, device)
-        step = run_or_skip(
-            sluice.gdn_layer_decode, *rows, conv_state=conv, state=state, **constants, **sizes
-        )
+        rows, constants = layer_arguments(70, dtype, device)
+        out, conv, state = run_or_skip(sluice.gdn_layer_prefill, *rows, **constants, output_final_state=True)
+        rows, _ = layer_arguments(1, dtype, device)
+        step = run_or_skip(sluice.gdn_layer_decode, *rows, conv_state=conv, state=state, **constants)
         found[device] = numpy(out, conv, state, step)
     for ours, expected in zip(found["cuda"], found["cpu"]):
         assert error(ours, expected) < 2 * LIMITS[dtype]
@@ -175,10 +156,10 @@ def test_the_current_stream_is_used_and_a_named_one():
             for to, source in zip(device, pinned):
                 to.copy_(source, non_blocking=True)
         if named:
-            o, _ = sluice.chunk_gated_delta_rule(*device, stream=stream, **L2)
+            o, _ = chunk(device, stream=stream)
         else:
             with torch.cuda.stream(stream):
-                o, _ = sluice.chunk_gated_delta_rule(*device, **L2)
+                o, _ = chunk(device)
         assert not stream.query(), "the call waited for the GPU"
         torch.cuda.synchronize()
         assert error(*numpy(o), expected) < 8e-3
@@ -195,11 +176,8 @@ def test_no_call_waits_for_the_device():
     torch.cuda.set_sync_debug_mode("error")
     try:
         torch.cuda._sleep(100_000_000)
-        sluice.chunk_gated_delta_rule(*packed, cu_seqlens=cu_seqlens, **L2)
-        q, k, v, g, beta = step
-        sluice.fused_recurrent_gated_delta_rule(
-            q, k, v, g, beta=beta, initial_state=state, final_state=state, read_slots=slots, **L2
-        )
+        chunk(packed, cu_seqlens=cu_seqlens)
+        steps(step, initial_state=state, final_state=state, read_slots=slots)
         assert not torch.cuda.current_stream().query(), "a call waited"
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -209,14 +187,12 @@ def test_no_call_waits_for_the_device():
 @pytest.mark.parametrize("tokens", [1, 4, 200])
 def test_graphs(tokens):
     x = Inputs(T=tokens, K=128, V=128)
-    q, k, v, g, beta = tensors(x, torch.bfloat16)
+    rows = tensors(x, torch.bfloat16)
     start = torch.from_numpy(x.state).cuda()
-    state, out = start.clone(), torch.empty_like(v)
+    state, out = start.clone(), torch.empty_like(rows[2])
 
     def call():
-        sluice.fused_recurrent_gated_delta_rule(
-            q, k, v, g, beta=beta, initial_state=state, final_state=state, out=out, **L2
-        )
+        steps(rows, initial_state=state, final_state=state, out=out)
 
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -243,9 +219,7 @@ def test_compile_fullgraph(backend, mode):
     options = {} if mode == "default" else {"mode": mode}
 
     def function(q, k, v, g, beta, state):
-        o, _ = sluice.fused_recurrent_gated_delta_rule(
-            q * 1.0, k, v, g, beta=beta, initial_state=state, final_state=state, **L2
-        )
+        o, _ = steps((q * 1.0, k, v, g, beta), initial_state=state, final_state=state)
         return o * 2
 
     torch._dynamo.reset()
@@ -279,17 +253,17 @@ def test_gradient_inference_mode_and_mixed_devices():
             q[:, :3].requires_grad_(), *(x[:, :3] for x in rest), state_writes="none"
         )
     with torch.inference_mode():
-        sluice.chunk_gated_delta_rule(q, *rest, **L2)
+        chunk((q, *rest))
     with pytest.raises(sluice.Error, match="k device = "), torch.no_grad():
-        sluice.chunk_gated_delta_rule(q, rest[0].cpu(), *rest[1:], **L2)
+        chunk((q, rest[0].cpu(), *rest[1:]))
 
 
 def test_the_second_device_and_who_is_current():
     if torch.cuda.device_count() < 2:
         pytest.skip("one GPU")
     x = Inputs(T=100)
-    first = sluice.chunk_gated_delta_rule(*tensors(x, device="cuda:0"), **L2)[0]
-    second = sluice.chunk_gated_delta_rule(*tensors(x, device="cuda:1"), **L2)[0]
+    first = chunk(tensors(x, device="cuda:0"))[0]
+    second = chunk(tensors(x, device="cuda:1"))[0]
     assert second.device.index == 1 and torch.cuda.current_device() == 0
     assert torch.equal(first.cpu(), second.cpu())
 
@@ -308,10 +282,10 @@ def test_workspaces_are_of_each_calls_size():
 
 def test_caller_owned_workspace():
     parts = tensors(Inputs(B=1, T=500, K=128, V=128), torch.bfloat16)
-    expected, _ = sluice.chunk_gated_delta_rule(*parts, **L2)
+    expected, _ = chunk(parts)
     storage = torch.empty((64 << 20) + 256, dtype=torch.uint8, device="cuda")
     workspace = storage[-storage.data_ptr() % 256 :][: 64 << 20]
-    o, _ = sluice.chunk_gated_delta_rule(*parts, workspace=workspace, **L2)
+    o, _ = chunk(parts, workspace=workspace)
     assert torch.equal(o, expected)
 
 
@@ -329,9 +303,7 @@ def test_cupy_arrays_and_their_stream():
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     x = Inputs(T=100)
     with cupy.cuda.Stream(non_blocking=True) as stream:
-        o, s = sluice.chunk_gated_delta_rule(
-            *(cupy.asarray(a) for a in x.arguments()), output_final_state=True, **L2
-        )
+        o, s = chunk([cupy.asarray(a) for a in x.arguments()], output_final_state=True)
         stream.synchronize()
     assert type(o) is cupy.ndarray and type(s) is cupy.ndarray
     expected_o, expected_s = delta_rule(*x.arguments(), l2=True)
@@ -345,19 +317,19 @@ def test_jax_arrays_with_outputs_given():
     x = Inputs(T=100)
     parts = [jax.device_put(a, jax.devices("gpu")[0]).block_until_ready() for a in x.arguments()]
     with pytest.raises(TypeError, match="outputs to be given"):
-        sluice.chunk_gated_delta_rule(*parts, **L2)
+        chunk(parts)
     out = torch.empty(x.v.shape, device="cuda")
     workspace = torch.empty(16 << 20, dtype=torch.uint8, device="cuda")
-    sluice.chunk_gated_delta_rule(*parts, out=out, workspace=workspace, **L2)
+    chunk(parts, out=out, workspace=workspace)
     torch.cuda.synchronize()
     assert error(*numpy(out), delta_rule(*x.arguments(), l2=True)[0]) < 1e-5
 
 
 def test_repeated_calls_give_the_same_bits():
     parts = tensors(Inputs(B=2, T=700, K=128, V=128), torch.bfloat16)
-    first, state = sluice.chunk_gated_delta_rule(*parts, output_final_state=True, **L2)
+    first, state = chunk(parts, output_final_state=True)
     for _ in range(5):
-        o, s = sluice.chunk_gated_delta_rule(*parts, output_final_state=True, **L2)
+        o, s = chunk(parts, output_final_state=True)
         assert torch.equal(o, first) and torch.equal(s, state)
 
 

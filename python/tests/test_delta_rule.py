@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import sluice
 from conftest import Inputs, delta_rule, error, sigmoid, softplus
+from fla_functions import chunk, steps
 
 TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize("scale", [None, 0.0, 0.25])
 def test_scale_zero_is_not_the_default(inputs, scale):
-    o, _ = sluice.chunk_gated_delta_rule(
-        *inputs.arguments(), scale=scale, use_qk_l2norm_in_kernel=True
-    )
+    o, _ = chunk(inputs.arguments(), scale=scale)
     assert error(o, delta_rule(*inputs.arguments(), scale=scale, l2=True)[0]) < TOLERANCE
     if scale == 0.0:
         assert not o.any()
@@ -25,25 +24,18 @@ def test_raw_gates_and_logits(inputs):
     A_log = np.array([0.1, -0.5, 0.7, 0.0], np.float32)
     dt_bias = np.array([1.0, -1.0, 0.5, 0.0], np.float32)
     logits = inputs.beta * 4 - 2
-    o, _ = sluice.chunk_gated_delta_rule(
-        inputs.q, inputs.k, inputs.v, inputs.g * 3, logits, use_qk_l2norm_in_kernel=True,
-        use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias, use_beta_sigmoid_in_kernel=True,
-        allow_neg_eigval=True,
-    )
-    g = -np.exp(A_log.astype(np.float64)) * softplus(inputs.g * 3.0 + dt_bias)
-    expected, _ = delta_rule(
-        inputs.q, inputs.k, inputs.v, g, 2 * sigmoid(logits.astype(np.float64)), l2=True
-    )
+    q, k, v, a, _ = inputs.arguments()
+    raw = dict(use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias)
+    o, _ = chunk((q, k, v, a * 3, logits), **raw, use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True)
+    g = -np.exp(A_log.astype(np.float64)) * softplus(a * 3.0 + dt_bias)
+    expected, _ = delta_rule(q, k, v, g, 2 * sigmoid(logits.astype(np.float64)), l2=True)
     assert error(o, expected) < TOLERANCE
 
 
 def test_linear_gate_space(inputs):
-    log = sluice.chunk_gated_delta_rule(*inputs.arguments(), use_qk_l2norm_in_kernel=True)[0]
-    linear = sluice.chunk_gated_delta_rule(
-        inputs.q, inputs.k, inputs.v, np.exp(inputs.g), inputs.beta, gate_space="linear",
-        use_qk_l2norm_in_kernel=True,
-    )[0]
-    assert error(linear, log) < TOLERANCE
+    q, k, v, g, beta = inputs.arguments()
+    linear, _ = chunk((q, k, v, np.exp(g), beta), gate_space="linear")
+    assert error(linear, chunk(inputs.arguments())[0]) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -88,10 +80,7 @@ def test_fused_recurrent_in_place_on_a_pool():
     x = Inputs(B=2, T=1, N=5)
     pool = x.state.copy()
     slots = np.array([3, -1], np.int64)
-    o, s = sluice.fused_recurrent_gated_delta_rule(
-        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=pool, final_state=pool, read_slots=slots,
-        use_qk_l2norm_in_kernel=True,
-    )
+    o, s = steps(x.arguments(), initial_state=pool, final_state=pool, read_slots=slots)
     assert s is pool
     parts = [a[:1] for a in x.arguments()]
     expected_o, expected_s = delta_rule(*parts, state=x.state[3:4], l2=True)
@@ -104,10 +93,8 @@ def test_fused_recurrent_in_place_on_a_pool():
 def test_packed_steps_with_a_bound():
     x = Inputs(B=1, T=6, N=2)
     pool = x.state.copy()
-    o, _ = sluice.fused_recurrent_gated_delta_rule(
-        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=pool, final_state=pool, max_tokens=4,
-        cu_seqlens=np.array([0, 4, 6], np.int32), use_qk_l2norm_in_kernel=True,
-    )
+    cu = np.array([0, 4, 6], np.int32)
+    o, _ = steps(x.arguments(), initial_state=pool, final_state=pool, max_tokens=4, cu_seqlens=cu)
     assert "recurrent_step" in sluice.last_kernel()
     parts = [a[:, 4:] for a in x.arguments()]
     expected_o, expected_s = delta_rule(*parts, state=x.state[1:], l2=True)
@@ -148,8 +135,6 @@ def test_checkpoints():
 
 @pytest.mark.parametrize("implementation", ["reference", "reference-chunked"])
 def test_implementation(inputs, implementation):
-    o, _ = sluice.chunk_gated_delta_rule(
-        *inputs.arguments(), implementation=implementation, use_qk_l2norm_in_kernel=True
-    )
+    o, _ = chunk(inputs.arguments(), implementation=implementation)
     assert "reference" in sluice.last_kernel()
     assert error(o, delta_rule(*inputs.arguments(), l2=True)[0]) < 1e-6

@@ -8,6 +8,7 @@ import pytest
 import sluice
 from conftest import Inputs, error
 from fla_functions import NAMES, RECURRENT, call, recurrence, rows_of
+from operator_scenes import layer_inputs
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -130,11 +131,7 @@ def test_outputs_of_operators_have_zeros_there_too():
     step = [a[:, :4] for a in x.arguments()]
     outputs = {
         "conv": sluice.causal_conv1d(rows, weight, cu_seqlens=ENDS)[0],
-        "layer": sluice.gdn_layer_prefill(
-            rows, np.ones((1, 50, 16), "f4"), x.g, x.beta, conv_weight=weight,
-            A_log=np.zeros(2, "f4"), dt_bias=np.zeros(2, "f4"), norm_weight=np.ones(8, "f4"),
-            num_k_heads=1, num_v_heads=2, head_k_dim=8, head_v_dim=8, cu_seqlens=ENDS,
-        )[0],
+        "layer": sluice.gdn_layer_prefill(**layer_inputs(T=50), cu_seqlens=ENDS)[0],
         **{name: a for name, a in gradients._asdict().items() if a is not None},
     }
     for name, a in outputs.items():

@@ -12,6 +12,7 @@ from conftest import error
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 from gradient_checks import DEVICES, check
+from operator_scenes import as_tensors, layer_inputs
 
 functional = torch.nn.functional
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -114,46 +115,36 @@ def test_an_output_that_is_a_view_changes_its_base():
 @pytest.mark.parametrize("packing", ["flat", "interleaved", "separate", "separate, key-wise gates"])
 def test_layer_backward_is_autograd_of_its_parts(device, packing):
     packing, _, key_wise = packing.partition(", ")
-    B, T, H, r, K, V = 2, 70, 2, 3, 16, 8
-    HV, D = H * r, 2 * H * K + H * r * V
-    keys = (K,) if key_wise else ()
-    shapes = [
-        (B, T, D), (B, T, HV * V), (B, T, HV), (B, T, HV, *keys), (D, 4), (HV,), (HV, *keys), (V,), (B, HV, K, V),
-    ]  # fmt: skip
-    leaves = [torch.from_numpy(x).to(device).requires_grad_() for x in normal(*shapes)]
-    qkv, z, b, a, weight, A_log, dt_bias, norm, state = leaves
-    rows = sluice.causal_conv1d(qkv, weight, activation="silu")[0].split([H * K, H * K, HV * V], 2)
+    sizes = dict(B=2, T=70, H=2, HV=6, K=16, V=8)
+    H, K, V, split = 2, 16, 8, [2 * 16, 2 * 16, 6 * 8]
+    x = as_tensors(layer_inputs(key_wise=bool(key_wise), **sizes), device)
+    x["initial_state"] = torch.randn(2, 6, K, V, device=device)
+    leaves = {name: t.requires_grad_() for name, t in x.items() if torch.is_tensor(t) and name != "conv_bias"}
+    rows = sluice.causal_conv1d(x["qkv"], x["conv_weight"], activation="silu")[0].split(split, 2)
     q, k, v = (x.unflatten(2, (-1, size)) for x, size in zip(rows, (K, K, V)))
-    core = torch.empty(B, T, HV, V, device=device)
     core = sluice.ops.chunk_forward(
-        q, k, v, a, b, o=core, A_log=A_log, dt_bias=dt_bias, initial_state=state, gate_space="raw",
-        beta_space="logit", qk_norm="l2",
+        q, k, v, x["a"], x["b"], o=torch.empty_like(v), A_log=x["A_log"], dt_bias=x["dt_bias"],
+        initial_state=x["initial_state"], gate_space="raw", beta_space="logit", qk_norm="l2",
     )
-    out = sluice.gated_rms_norm(core, z.unflatten(2, (HV, V)), norm)
+    out = sluice.gated_rms_norm(core, x["z"].unflatten(2, (-1, V)), x["norm_weight"])
     d_out = torch.randn_like(out)
     out.backward(d_out)
 
     def by_key_head(*parts):
-        return torch.cat([x.detach().unflatten(2, (H, -1)) for x in parts], 3).flatten(2)
+        return torch.cat([x.unflatten(2, (H, -1)) for x in parts], 3).flatten(2)
 
-    leaves_of = dict(
-        qkv=qkv, z=z, b=b, a=a, conv_weight=weight, A_log=A_log, dt_bias=dt_bias, norm_weight=norm,
-        initial_state=state,
-    )  # fmt: skip
-    given = {name: x.detach() for name, x in leaves_of.items()}
-    wanted = {name: x.grad for name, x in leaves_of.items()}
-    split = [H * K, H * K, HV * V]
-    for tensors, (rows, gates, beta) in ((given, (qkv, z, b)), (wanted, (qkv.grad, z.grad, b.grad))):
+    given = {name: t.detach() for name, t in leaves.items()}
+    wanted = {name: t.grad for name, t in leaves.items()}
+    for tensors in (given, wanted):
         if packing == "interleaved":
-            tensors["b"] = by_key_head(beta, tensors.pop("a"))
-            tensors["qkv"] = by_key_head(*rows.split(split, 2), gates)
-            del tensors["z"]
+            tensors["b"] = by_key_head(tensors["b"], tensors.pop("a"))
+            tensors["qkv"] = by_key_head(*tensors["qkv"].split(split, 2), tensors.pop("z"))
         elif packing == "separate":
             parts = dict(qkv=tensors.pop("qkv").split(split, 2), conv_weight=tensors["conv_weight"].split(split))
             tensors.update(zip(("qkv", "k", "v"), parts["qkv"]))
             tensors.update(zip(("conv_weight", "k_conv_weight", "v_conv_weight"), parts["conv_weight"]))
     found = sluice.ops.layer_backward(
-        **given, d_out=d_out, num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V, packing=packing
+        **given, d_out=d_out, num_k_heads=H, num_v_heads=6, head_k_dim=K, head_v_dim=V, packing=packing
     )
     for name, x in zip(found._fields, found):
         assert (x is None) == (name not in wanted), name

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import sluice
 from conftest import Inputs
+from operator_scenes import layer_inputs
 
 
 def run(x, **kwargs):
@@ -89,15 +90,9 @@ def test_many_threads_at_once(pool, own_threads):
 
 def test_large_scratch_is_given_back_and_taken_anew():
     # More than the 64 MiB that a thread keeps.
-    T, D = 70000, 64
-    qkv, z = np.ones((1, T, 3 * D), "f4"), np.ones((1, T, D), "f4")
-    ones = np.ones((1, T, 1), "f4")
+    given = layer_inputs(T=70000, H=1, HV=1, K=64, V=64)
     for _ in range(2):
-        out, *_ = sluice.gdn_layer_prefill(
-            qkv, z, ones, ones, conv_weight=np.ones((3 * D, 4), "f4"), A_log=ones[0, 0],
-            dt_bias=ones[0, 0], norm_weight=np.ones(D, "f4"), num_k_heads=1, num_v_heads=1,
-            head_k_dim=D, head_v_dim=D,
-        )
+        out, *_ = sluice.gdn_layer_prefill(**given)
     assert np.isfinite(out).all()
 
 

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 import sluice.nn
 from gradient_checks import DEVICES
 from nn_layers import PACKINGS, assert_near, check_layer_operator, check_operators, small
+from operator_scenes import as_tensors, layer_inputs
 from sluice.nn import _weights, functional
 
 SIZES = dict(num_k_heads=2, num_v_heads=4, head_k_dim=16, head_v_dim=24)
@@ -86,20 +87,11 @@ def test_packed_documents_with_states_and_rows_behind_them():
 
 
 def separate(device="cpu"):
-    """Inputs of a KDA layer, three projections and gates of key channels, and of the same layer in one projection."""
-    generator = torch.Generator().manual_seed(0)
-    B, T, H, HV, K, V = 2, 40, 2, 4, 16, 24
-    widths = (H * K, H * K, HV * V)
-
-    def rows(*shape):
-        return torch.randn(shape, generator=generator).to(device).requires_grad_()
-
-    three = dict(zip(("qkv", "k", "v"), (rows(B, T, n) for n in widths)))
-    three |= dict(zip(("conv_weight", "k_conv_weight", "v_conv_weight"), (rows(n, 4) for n in widths)))
-    three |= dict(zip(("conv_bias", "k_conv_bias", "v_conv_bias"), (rows(n) for n in widths)))
-    rest = dict(z=rows(B, T, HV * V), b=rows(B, T, HV), a=rows(B, T, HV, K), norm_weight=rows(V))
-    rest |= dict(A_log=rows(HV), dt_bias=rows(HV, K), initial_state=rows(B, HV, K, V))
-    return three, rest
+    """Inputs of a KDA layer: what comes from three projections, and the rest."""
+    given = as_tensors(layer_inputs(packing="separate", B=2, T=40, H=2, HV=4, K=16, V=24), device)
+    leaves = {name: t.requires_grad_() for name, t in given.items() if torch.is_tensor(t)}
+    three = {name: leaves.pop(name) for name in list(leaves) if name in ("qkv", "k", "v") or "conv" in name}
+    return three, leaves | dict(initial_state=torch.randn(2, 4, 16, 24, device=device, requires_grad=True))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -235,11 +227,10 @@ def test_states_of_empty_documents_hand_their_gradient_on():
 @pytest.mark.parametrize("logit, raw", [(-120.0, 0.0), (-23.0, 0.0), (3.0, 60.0), (3.0, -200.0)])
 def test_gradients_at_the_edges_are_finite(dtype, logit, raw):
     """beta of 0 and of 1e-10, decay to nothing in a token, no decay at all."""
-    B, T, H, HV, K, V = 1, 70, *SIZES.values()
-    torch.manual_seed(7)
-    given = dict(qkv=torch.randn(B, T, 2 * H * K + HV * V), z=torch.randn(B, T, HV * V), norm_weight=torch.randn(V))
-    given |= dict(b=torch.full((B, T, HV), logit), a=torch.full((B, T, HV), raw), conv_weight=torch.randn(160, 4))
-    given |= dict(A_log=torch.zeros(HV), dt_bias=torch.zeros(HV))
+    given = as_tensors(layer_inputs(T=70, H=2, HV=4, K=16, V=24))
+    given = {name: 2 * t for name, t in given.items() if torch.is_tensor(t) and name != "conv_bias"}
+    for name, value in (("b", logit), ("a", raw), ("A_log", 0), ("dt_bias", 0)):
+        given[name].fill_(value)
 
     # What all three types hold.
     given = {name: t.half().bfloat16().half().float() for name, t in given.items()}
@@ -247,7 +238,7 @@ def test_gradients_at_the_edges_are_finite(dtype, logit, raw):
     def run(kind):
         leaves = {name: t.clone().to(kind).requires_grad_() for name, t in given.items()}
         out, _, final = functional.gated_delta_net(**leaves, **SIZES, output_final_state=True)
-        (out.float() * given["z"].unflatten(-1, (HV, V))).sum().backward()
+        (out.float() * given["z"].unflatten(-1, (4, 24))).sum().backward()
         return {name: t.grad.float() for name, t in leaves.items()}
 
     found, exact = run(dtype), run(torch.float32)

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 import sluice
 from conftest import Inputs, delta_rule, error
+from operator_scenes import layer_inputs
 
 TOLERANCE = 1e-5
 L, DRAFTS = 8, 3
 ACCEPTED = [1, 3, 0, 2, 3, 3, 1, 2]
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 class Ring:
@@ -65,12 +62,9 @@ def test_steps():
 def test_layers(form):
     H, HV, K, V, W = 2, 4, 16, 12, 4
     D, tokens = 2 * H * K + HV * V, DRAFTS * len(ACCEPTED)
-    sizes = dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V)
-    parameters = dict(conv_weight=normal(D, W), A_log=normal(HV, seed=1),
-                      dt_bias=normal(HV, seed=2), norm_weight=normal(V, seed=3), **sizes)
-    rows = [normal(1, tokens, n, seed=4 + n) for n in (D, HV * V, HV, HV + 1)]
-    rows[3] = rows[3][:, :, 1:]
-    state = normal(1, HV, K, V, seed=9)
+    parameters = layer_inputs(B=1, T=tokens, H=H, HV=HV, K=K, V=V)
+    rows = [parameters.pop(name) for name in ("qkv", "z", "b", "a")]
+    state = np.random.default_rng(9).standard_normal((1, HV, K, V), np.float32)
     plain = dict(conv_initial=np.zeros((1, D, W - 1), np.float32), initial_state=state.copy())
     pools = dict(conv_initial=np.zeros((1, D, W - 1 + DRAFTS), np.float32), initial_state=state)
     ring, done, last = Ring(H, HV, K, V), 0, 1

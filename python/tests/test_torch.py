@@ -9,8 +9,7 @@ from conftest import Inputs, delta_rule, error
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice
-
-L2 = dict(use_qk_l2norm_in_kernel=True)
+from fla_functions import chunk, steps
 
 
 def tensors(x):
@@ -18,23 +17,19 @@ def tensors(x):
 
 
 def test_same_bits_as_numpy(inputs):
-    o, s = sluice.chunk_gated_delta_rule(
-        *tensors(inputs), initial_state=torch.from_numpy(inputs.state), output_final_state=True, **L2
-    )
-    expected_o, expected_s = sluice.chunk_gated_delta_rule(
-        *inputs.arguments(), initial_state=inputs.state, output_final_state=True, **L2
-    )
+    o, s = chunk(tensors(inputs), initial_state=torch.from_numpy(inputs.state), output_final_state=True)
+    expected_o, expected_s = chunk(inputs.arguments(), initial_state=inputs.state, output_final_state=True)
     assert type(o) is torch.Tensor
     assert np.array_equal(o.numpy(), expected_o) and np.array_equal(s.numpy(), expected_s)
 
 
 def test_strided_views_and_bfloat16(inputs):
-    q, k, v, g, beta = (x.bfloat16() for x in tensors(inputs))
-    head_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, g, beta)]
-    o, _ = sluice.chunk_gated_delta_rule(q, k, v, g, beta, **L2)
+    rows = [x.bfloat16() for x in tensors(inputs)]
+    head_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in rows]
+    o, _ = chunk(rows)
     assert o.dtype == torch.bfloat16 and o.is_contiguous()
-    assert torch.equal(sluice.chunk_gated_delta_rule(*head_first, **L2)[0], o)
-    expected, _ = delta_rule(*[x.float().numpy() for x in (q, k, v, g, beta)], l2=True)
+    assert torch.equal(chunk(head_first)[0], o)
+    expected, _ = delta_rule(*[x.float().numpy() for x in rows], l2=True)
     assert error(o.float().numpy(), expected) < 8e-3
 
 
@@ -44,24 +39,20 @@ def test_gradient_is_refused_and_parameters_without_it_are_not(inputs):
     with pytest.raises(sluice.Unsupported, match="q.requires_grad = True, expected .* no backward"):
         sluice.ops.recurrent_step(weight[:, :3], *(x[:, :3] for x in rest), state_writes="none")
     with torch.no_grad():
-        o, _ = sluice.chunk_gated_delta_rule(weight, *rest, **L2)
-    assert torch.equal(o, sluice.chunk_gated_delta_rule(q, *rest, **L2)[0])
+        o, _ = chunk((weight, *rest))
+    assert torch.equal(o, chunk((q, *rest))[0])
     with torch.inference_mode():
-        assert torch.equal(o, sluice.chunk_gated_delta_rule(weight, *rest, **L2)[0])
+        assert torch.equal(o, chunk((weight, *rest))[0])
     with pytest.raises(sluice.Unsupported, match="q.requires_grad = True"):
         torch.ops.sluice.chunk_forward(q=weight, k=rest[0], v=rest[1], o=torch.empty_like(rest[1]))
 
 
 def prefill(q, k, v, g, beta, state):
-    return sluice.chunk_gated_delta_rule(
-        q * 1.0, k, v, g, beta, initial_state=state, output_final_state=True, **L2
-    )
+    return chunk((q * 1.0, k, v, g, beta), initial_state=state, output_final_state=True)
 
 
 def decode(q, k, v, g, beta, state):
-    o, _ = sluice.fused_recurrent_gated_delta_rule(
-        q, k, v, g, beta=beta, initial_state=state, final_state=state, **L2
-    )
+    o, _ = steps((q, k, v, g, beta), initial_state=state, final_state=state)
     # Not the plain sum: it cancels, and compilers add in another order.
     return o * 2, state.abs().sum()
 
@@ -87,9 +78,9 @@ def test_long_recurrent_rows_in_16_bits_are_float32_in_a_graph_and_have_gradient
     q, k, v, g, beta = (t.bfloat16() for t in tensors(x))
 
     def function(q, k, v, out=None):
-        return sluice.fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta, out=out, **L2)[0]
+        return steps((q, k, v, g, beta), out=out)[0]
 
-    wide, _ = sluice.chunk_gated_delta_rule(q.float(), k.float(), v.float(), g, beta, **L2)
+    wide, _ = chunk((q.float(), k.float(), v.float(), g, beta))
     with torch.no_grad():
         found = torch.compile(function, fullgraph=True, backend="aot_eager")(q, k, v)
     assert torch.equal(found, wide.bfloat16()) and torch.equal(function(q, k, v), found)
@@ -120,8 +111,8 @@ def test_compiled_conv_norm_and_layer():
 @pytest.mark.parametrize("strict", [False, True])
 def test_export(inputs, strict):
     class Module(torch.nn.Module):
-        def forward(self, q, k, v, g, beta):
-            return sluice.chunk_gated_delta_rule(q, k, v, g, beta, **L2)[0]
+        def forward(self, *rows):
+            return chunk(rows)[0]
 
     with torch.no_grad():
         exported = torch.export.export(Module(), tuple(tensors(inputs)), strict=strict)
@@ -162,7 +153,7 @@ def test_rows_behind_the_last_sequence_are_zeros(inputs):
     q, k, v, g, beta = (t[:1] for t in tensors(inputs))
 
     def function(q, k, v):
-        return sluice.chunk_gated_delta_rule(q, k, v, g, beta, cu_seqlens=cu_seqlens, **L2)[0]
+        return chunk((q, k, v, g, beta), cu_seqlens=cu_seqlens)[0]
 
     torch.use_deterministic_algorithms(True)  # new memory is NaN then
     try:

@@ -5,7 +5,7 @@ that a saved tensor was changed; and views whose sign is not in memory are refus
 import numpy as np
 import pytest
 from conftest import Inputs
-from operator_scenes import scenes
+from operator_scenes import as_tensors, layer_inputs, scenes
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
@@ -26,7 +26,7 @@ def state():
 
 @pytest.mark.parametrize("op, written, arguments", [s[1:] for s in SCENES], ids=[s[0] for s in SCENES])
 def test_what_is_written_has_its_next_version(op, written, arguments):
-    given = {n: torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x for n, x in arguments.items()}
+    given = as_tensors(arguments)
     before = {n: t._version for n, t in given.items() if isinstance(t, torch.Tensor)}
     getattr(sluice.ops, op)(**given)
     changed = [n for n, version in before.items() if given[n]._version != version]
@@ -43,13 +43,9 @@ def test_functions_that_update_pools():
     assert pool._version == 3
     sluice.causal_conv1d_update(torch.randn(B, D), columns, torch.randn(D, W))
     assert columns._version == 1
-    width = 2 * H * K + HV * V
-    columns, pool = torch.zeros(B, width, W - 1), state()
-    sluice.gdn_layer_decode(
-        *(torch.randn(B, 1, n) for n in (width, HV * V, HV, HV)), conv_state=columns, state=pool,
-        conv_weight=torch.randn(width, W), A_log=torch.zeros(HV), dt_bias=torch.zeros(HV), norm_weight=torch.ones(V),
-        num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V,
-    )  # fmt: skip
+    inputs = as_tensors(layer_inputs(B=B, T=1, H=H, HV=HV, K=K, V=V))
+    columns, pool = torch.zeros(B, 2 * H * K + HV * V, W - 1), state()
+    sluice.gdn_layer_decode(**inputs, conv_state=columns, state=pool)
     assert pool._version == 1 and columns._version == 1
 
 
