@@ -220,20 +220,23 @@ def test_jax_arrays_are_inputs(inputs, dtype, monkeypatch):
         run(*parts, out=parts[2])
 
 
+def on_a_device(shape, export, **interface):
+    """An array as JAX's on a GPU: its type has buffers, and this one is refused; DLPack is answered by `export`."""
+    methods = dict(__dlpack_device__=lambda self: (2, 0), __dlpack__=lambda self, **options: export(**options))
+    kind = type("OnDevice", (np.ndarray,), methods | interface)
+    return np.zeros(shape, "datetime64[s]").view(kind)  # NumPy refuses its buffer
+
+
 def test_arrays_on_a_device_whose_type_has_buffers_too(inputs):
-    """As JAX's on a GPU: the buffer is refused, and DLPack is asked, with the stream."""
+    """DLPack is asked, with the stream."""
     seen = []
 
-    class OnDevice(np.ndarray):
-        def __dlpack_device__(self):
-            return (2, 0)
+    def export(**options):
+        seen.append(options)
+        raise BufferError("asked by DLPack")
 
-        def __dlpack__(self, **options):
-            seen.append(options)
-            raise BufferError("asked by DLPack")
-
-    q = np.zeros(inputs.q.shape, "datetime64[s]").view(OnDevice)  # NumPy refuses its buffer
     with pytest.raises(BufferError, match="asked by DLPack"):
+        q = on_a_device(inputs.q.shape, export)
         sluice.ops.chunk_forward(q, *inputs.arguments()[1:], o=np.empty_like(inputs.v))
     assert seen[0]["stream"] == 1 and seen[0]["max_version"] == (1, 0)
 
@@ -242,17 +245,8 @@ def test_arrays_on_a_device_whose_type_has_buffers_too(inputs):
 def test_outputs_on_a_device_whose_type_has_buffers_too(inputs, interface):
     """Written where the array's CUDA array interface says that it may be, as CuPy's does and JAX's does not."""
     memory = np.zeros(inputs.v.shape, np.float32)
-
-    class OnDevice(np.ndarray):
-        def __dlpack_device__(self):
-            return (2, 0)
-
-        def __dlpack__(self, **_):
-            return memory.__dlpack__()
-
-    if interface is not None:
-        OnDevice.__cuda_array_interface__ = interface
-    o = np.zeros(memory.shape, "datetime64[s]").view(OnDevice)  # NumPy refuses its buffer
+    cuda = {} if interface is None else {"__cuda_array_interface__": interface}
+    o = on_a_device(memory.shape, lambda **_: memory.__dlpack__(), **cuda)
     if interface is None or interface["data"][1]:
         with pytest.raises(sluice.InvalidArgument, match="chunk_gated_delta_rule: out = read-only tensor"):
             run(*inputs.arguments(), out=o)
