@@ -8,6 +8,7 @@ the record has them, share, cold, shape, writes. Unknown is None.
 
 import json
 import pathlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import manifest as manifests
@@ -40,13 +41,8 @@ def source_of(record: dict[str, Any], here: bool, file: str = "") -> dict[str, A
     report, on this machine; else `file` names the record."""
     machine = record.get("machine", {})
     ceilings = record.get("ceilings", {})
-    speeds = {
-        "flop_per_second": ceilings.get("flop_per_second"),
-        "bytes_per_second": ceilings.get("bytes_per_second")
-        or record.get("bytes_per_second")
-        or record.get("copy_bytes_per_second"),
-    }
-    speeds["flop_per_second"] = speeds["flop_per_second"] or record.get("flop_per_second")
+    speeds = {name: ceilings.get(name) or record.get(name) for name in ("flop_per_second", "bytes_per_second")}
+    speeds["bytes_per_second"] = speeds["bytes_per_second"] or record.get("copy_bytes_per_second")
     if "schema" not in record and record.get("rows"):
         limits = [(row["limit_unit"], row["limit"]["median"]) for row in record["rows"]]
         for key, unit in (("flop_per_second", "GFLOP/s"), ("bytes_per_second", "GB/s")):
@@ -70,208 +66,150 @@ def source_of(record: dict[str, Any], here: bool, file: str = "") -> dict[str, A
 def rows_of(record: dict[str, Any], source: int, manifest: dict[str, Any]) -> list[Row]:
     """The rows of a record that did not fail; ValueError for a schema that is not known."""
     schema = record.get("schema", "")
-    if schema in _TABLES:
-        rows = [_TABLES[schema](row, record) for row in record["rows"]]
+    if schema in _SCHEMAS:
+        rows = [row for entry in record["rows"] for row in _timed(entry, record)]
     elif not schema and record.get("rows") and "measurements" in record["rows"][0]:
-        rows = [entry for row in record["rows"] for entry in _host(row, record)]
+        rows = [row for entry in record["rows"] for row in _host(entry, record)]
     else:
         raise ValueError(f"schema = '{schema}', expected one of `sluice bench`")
-    known = [row for row in rows if row["seconds"] is not None]
-    for row in known:
+    for row in rows:
         row["source"] = source
         _add_costs(row, manifest)
-    return known
+    return rows
 
 
-def _common(row: Row, **more: Any) -> Row:
+# What the rows of a schema have of their own.
+_SCHEMAS: dict[str, Callable[[Row, dict[str, Any]], Row]] = {
+    "sluice.bench.prefill/1": lambda row, record: {
+        "op": "chunk_forward",
+        "model": "chunk",
+        "dtype": record["settings"]["dtype"],
+        "error_o": row.get("error_o"),
+        "error_state": row.get("error_state"),
+        "shape": row.get("split", ""),
+    },
+    "sluice.bench.step/1": lambda row, record: {
+        "op": record["op"],
+        "model": "step",
+        "dtype": "bf16",
+        "state": row["state"],
+        "writes": row["writes"],
+        "cold": True,
+        "bytes": row.get("bytes") if row.get("ring") else None,
+    },
+    "sluice.bench.parts/1": lambda row, record: {
+        "op": _PARTS[row["op"]],
+        "model": "in a layer" if row["op"] == "delta" else "bytes",
+        "part": row["op"],
+        "shape": row["shape"],
+        "cold": True,
+    },
+    # A stage, the chain of all, its graph, the one-launch prefill, simple GLA: `part` says which.
+    "sluice.bench.stages/1": lambda row, record: {
+        "op": "chunk_stage",
+        "part": row["what"],
+        "C": row["C"],
+        "shape": row["shape"],
+        "difference": row["difference"],
+    },
+    "sluice.bench.backward/1": lambda row, record: {
+        "op": "chunk_backward",
+        "times_forward": row.get("times_forward"),
+    },
+}
+
+
+def _row(row: Row, seconds: float, **more: Any) -> Row:
+    """A row with what all have; without a cost model its FLOP and bytes are those of the tool's rates."""
     shape = {name: row.get(name) for name in ("H", "HV", "K", "V")}
-    empty: Row = dict.fromkeys(
-        ("B", "T", "state", "error_o", "error_state", "share", "cold", "writes", "low", "high")
-    )
-    return {**empty, "shape": "", "peers": [], "who": "Sluice", **shape, **more}
+    empty = dict.fromkeys(("state", "error_o", "error_state", "share", "cold", "writes", "model"))
+    made: Row = {**empty, "shape": "", "peers": [], "who": "Sluice", **shape, "seconds": seconds, **more}
+    if made["model"] is None:
+        for what, key, unit in (("flops", "tflop_per_s", 1e12), ("bytes", "gb_per_s", 1e9)):
+            made[what] = _scaled(row.get(key), unit * seconds)
+    return made
 
 
-def _times(row: Row, unit: str, factor: float) -> dict[str, float | None]:
-    """Median, least and 9th decile in seconds."""
-    names = {"seconds": unit, "low": f"{unit}_min", "high": f"{unit}_p90"}
-    return {name: None if row[key] is None else factor * row[key] for name, key in names.items()}
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else factor * value
 
 
-def _prefill(row: Row, record: dict[str, Any]) -> Row:
-    lengths = lengths_of(row["lengths"])
+def _timed(row: Row, record: dict[str, Any]) -> Iterator[Row]:
+    """The row of one of the tool's; none where it failed."""
+    unit, factor = ("ms", 1e-3) if "ms" in row else ("us", 1e-6)
+    if row[unit] is None:
+        return
+    count = row.get("B", row.get("N"))
+    lengths = lengths_of(row["lengths"]) if "lengths" in row else [row["T"]] * count
     peers = [
-        {"who": p["peer"], "seconds": 1e-3 * p["ms"], "from": p["source"], "gates": p["gates"]}
-        for p in row["peers"]
+        {"who": p["peer"], "seconds": factor * p[unit], "from": p.get("source", "")}
+        | ({"gates": p["gates"]} if "gates" in p else {})
+        for p in row.get("peers", [])
     ]
-    return _common(
-        row,
-        op="chunk_forward",
-        model="chunk",
-        kernel=row["kernel"],
-        lengths=row["lengths"],
-        T=sum(lengths),
-        B=len(lengths),
-        dtype=record["settings"]["dtype"],
-        **_times(row, "ms", 1e-3),
-        error_o=row.get("error_o"),
-        error_state=row.get("error_state"),
-        share=row.get("share_of_floor"),
-        peers=peers,
-        shape=row.get("split", ""),
-    )
-
-
-def _step(row: Row, record: dict[str, Any]) -> Row:
-    return _common(
-        row,
-        op=record["op"],
-        model="step",
-        kernel=row["kernel"],
-        lengths=f"{row['T']}x{row['B']}",
-        T=row["T"],
-        B=row["B"],
-        dtype="bf16",
-        state=row["state"],
-        writes=row["writes"],
-        cold=True,
-        **_times(row, "us", 1e-6),
-        share=row["share_of_copy"],
-        bytes=row.get("bytes") if row.get("ring") else None,
-        peers=[{"who": p["peer"], "seconds": 1e-6 * p["us"], "from": ""} for p in row["peers"]],
-    )
-
-
-def _part(row: Row, record: dict[str, Any]) -> Row:
-    return _common(
-        row,
-        op=_PARTS[row["op"]],
-        model="in a layer" if row["op"] == "delta" else "bytes",
-        part=row["op"],
-        kernel=row["kernel"],
-        lengths=f"{row['T']}x{row['N']}",
-        T=row["T"],
-        B=row["N"],
-        dtype=record["dtype"],
-        **_times(row, "us", 1e-6),
-        share=row["share_of_copy"],
-        shape=row["shape"],
-        cold=True,
-    )
-
-
-def _stage(row: Row, record: dict[str, Any]) -> Row:
-    """A stage, the chain of all, its graph, the one-launch prefill, simple GLA: `part` says which."""
-    flops, moved = row["tflop_per_s"], row["gb_per_s"]
-    times = _times(row, "ms", 1e-3)
-    seconds = times["seconds"]
-    return _common(
-        row,
-        op="chunk_stage",
-        model=None,
-        part=row["what"],
-        kernel=row["kernel"],
-        lengths=f"{row['T']}x{row['B']}",
-        T=row["T"],
-        B=row["B"],
-        C=row["C"],
-        dtype=record["dtype"],
-        **times,
-        share=row["share_of_floor"],
-        shape=row["shape"],
-        difference=row["difference"],
-        flops=None if seconds is None or flops is None else 1e12 * flops * seconds,
-        bytes=None if seconds is None or moved is None else 1e9 * moved * seconds,
-    )
-
-
-def _backward(row: Row, record: dict[str, Any]) -> Row:
-    lengths, times = lengths_of(row["lengths"]), _times(row, "ms", 1e-3)
-    rates = {"flops": ("tflop_per_s", 1e12), "bytes": ("gb_per_s", 1e9)}
-    seconds = times["seconds"]
-    found = {
-        name: None if seconds is None or row.get(key) is None else factor * row[key] * seconds
-        for name, (key, factor) in rates.items()
+    common = {
+        "kernel": row["kernel"],
+        "lengths": row.get("lengths", f"{row.get('T')}x{count}"),
+        "T": row.get("T", sum(lengths)),
+        "B": len(lengths),
+        "dtype": record.get("dtype"),
+        "low": _scaled(row[f"{unit}_min"], factor),
+        "high": _scaled(row[f"{unit}_p90"], factor),
+        "share": row.get("share_of_floor", row.get("share_of_copy")),
+        "peers": peers,
     }
-    return _common(
-        row,
-        op="chunk_backward",
-        model=None,
-        kernel=row["kernel"],
-        lengths=row["lengths"],
-        T=sum(lengths),
-        B=len(lengths),
-        dtype=record["dtype"],
-        **times,
-        share=row.get("share_of_floor"),
-        times_forward=row.get("times_forward"),
-        **found,
-    )
+    yield _row(row, factor * row[unit], **{**common, **_SCHEMAS[record["schema"]](row, record)})
 
 
-def _host(row: Row, record: dict[str, Any]) -> list[Row]:
+def _host(row: Row, record: dict[str, Any]) -> Iterator[Row]:
     """One row for each contender of `sluice bench cpu`; the first of them is Sluice."""
-    decode = row["op"] == "decode"
+    op, model = ("recurrent_step", "states") if row["op"] == "decode" else ("chunk_forward", "chunk")
     time = "cpu_seconds" if record.get("threads") == 1 else "wall_seconds"
-    rows = []
     for entry in row["measurements"]:
         # The layer beside its delta rule, and one thread beside several, are other rows.
         if entry.get("failure") or "layer" in entry["name"] or "1 thread" in entry["name"]:
             continue
         ours = entry["name"].startswith("sluice")
         half = "bfloat16" in entry["name"] or "float16" in entry["name"]
-        rows.append(
-            _common(
-                row,
-                op="recurrent_step" if decode else "chunk_forward",
-                model="states" if decode else "chunk",
-                kernel=f"cpu.{'recurrent_step' if decode else 'chunk_forward'}" if ours else "",
-                who="Sluice" if ours else entry["name"],
-                lengths=f"{row['T']}x{row['B']}",
-                T=row["T"],
-                B=row["B"],
-                dtype=record["dtype"],
-                state="bf16" if half else "fp32",
-                writes="last",
-                cold=row["cold"],
-                seconds=entry[time]["median"],
-                low=entry[time]["low"],
-                high=entry[time]["high"],
-                error_o=entry["error_sample"],
-                shape=entry["name"].rpartition(" ")[2] if entry["name"].endswith("v") else "kv",
-            )
+        yield _row(
+            row,
+            entry[time]["median"],
+            op=op,
+            model=model,
+            kernel=f"cpu.{op}" if ours else "",
+            who="Sluice" if ours else entry["name"],
+            lengths=f"{row['T']}x{row['B']}",
+            T=row["T"],
+            B=row["B"],
+            dtype=record["dtype"],
+            state="bf16" if half else "fp32",
+            writes="last",
+            cold=row["cold"],
+            low=entry[time]["low"],
+            high=entry[time]["high"],
+            error_o=entry["error_sample"],
+            shape=entry["name"].rpartition(" ")[2] if entry["name"].endswith("v") else "kv",
         )
-    return rows
 
 
 def _add_costs(row: Row, manifest: dict[str, Any]) -> None:
     """FLOP and bytes by the op manifest; of stages by the tool, whose formulas these are."""
     if row["model"] is None:
         return
-    dense = row["model"] in ("chunk",)
-    tokens = row["T"] if dense and row["op"] == "chunk_forward" else (row["T"] * row["B"])
-    width = 2 * row["H"] * row["K"] + row["HV"] * row["V"]
-    writes = row["T"] if row["writes"] == "per token" else 1
-    symbols = {name: row[name] for name in ("H", "HV", "K", "V", "T", "B")}
-    symbols.update(tokens=tokens, N=row["B"], e=_BYTES[row["dtype"]], W=4, D=width)
-    symbols.update(
-        s=_BYTES[row["state"] or "fp32"],
-        writes=writes,
-        columns=1 if str(row["shape"]).startswith("ring") else 3,
-    )
+    symbols = {name: row[name] for name in ("H", "HV", "K", "V", "T", "B")} | {
+        "tokens": row["T"] if row["model"] == "chunk" else row["T"] * row["B"],
+        "N": row["B"],
+        "e": _BYTES[row["dtype"]],
+        "W": 4,
+        "D": 2 * row["H"] * row["K"] + row["HV"] * row["V"],
+        "s": _BYTES[row["state"] or "fp32"],
+        "writes": row["T"] if row["writes"] == "per token" else 1,
+        "columns": 1 if str(row["shape"]).startswith("ring") else 3,
+    }
     for what in ("flops", "bytes"):
         known = row.get(what)  # a replay ring's bytes, a mean over time that no formula has
         row[what] = known or manifests.cost(manifest, row["op"], row["model"], what, **symbols)
     if row["flops"] is None:
         row["flops"] = manifests.cost(manifest, row["op"], "chunk", "flops", **symbols)
-
-
-_TABLES = {
-    "sluice.bench.prefill/1": _prefill,
-    "sluice.bench.step/1": _step,
-    "sluice.bench.parts/1": _part,
-    "sluice.bench.stages/1": _stage,
-    "sluice.bench.backward/1": _backward,
-}
 
 
 def read_folder(folder: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
@@ -283,6 +221,6 @@ def read_folder(folder: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
         if not isinstance(content, dict) or not content.get("rows"):
             continue
         host = "schema" not in content and "measurements" in content["rows"][0]
-        if content.get("schema") in _TABLES or host:
+        if content.get("schema") in _SCHEMAS or host:
             found.append((path.name, content))
     return sorted(found, key=lambda item: str(item[1].get("date", "")))
