@@ -160,7 +160,7 @@ def test_rows_of_stages():
         expected = manifest.cost(content, "chunk_stage", "scaled_dot_kkt", what, **symbols)
         assert rows[0][what] == pytest.approx(expected)
     source = records.source_of({**record, "machine": {"name": "GPU"}}, False, "x/stages.json")
-    text = speed_sections.stages({"rows": rows, "sources": [source]})
+    text = speed_sections.stages({"rows": rows, "sources": [source]}, draw=False)
     assert "scaled_dot_kkt" in text and "record, not measured here" in text
 
 
@@ -284,7 +284,7 @@ def test_without_matplotlib_the_page_says_so(quick, monkeypatch, tmp_path, capsy
 def test_what_comes_from_outside_is_escaped():
     evil = "<script>alert(1)</script>"
     entry = dict(here=False, file=evil, device=evil, version="", commit="", date="", command=evil)
-    for text in (page.table(evil, [evil], [[evil]]), page.source(entry), page.note(evil)):
+    for text in (page.table(evil, {evil: evil}, [{evil: evil}]), page.source(entry), page.note(evil)):
         assert "<script" not in text and "&lt;script" in text
 
 

@@ -6,13 +6,14 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import sluice
 
 from .. import whole_file
 from ..counts import counted
-from . import build, charts, environment, gradient_section, page, sections, speed_sections, tool
+from . import build, charts, environment, page, sections, speed_sections, tool
 from .progress import Progress
 from .state import State
 
@@ -20,6 +21,33 @@ _DESCRIPTION = """Runs accuracy and speed on this machine and writes one HTML pa
 else, and the same as JSON. Finished parts are kept beside the page until it is complete: after an
 interruption the same command goes on. Numbers of other machines come from records (--results) and
 are labelled with device, commit and version. Charts need matplotlib (sluice-gdn[report])."""
+
+_NO_ROWS = "Not measured, no record given."
+# What the page has: name, heading, who writes it, and what stands there where that is nothing.
+_SECTIONS: tuple[tuple[str, str, tuple[Callable[[dict[str, Any], bool], str], ...], str], ...] = (
+    ("accuracy", "Accuracy", (sections.accuracy,), ""),
+    ("stages", "Stages", (sections.stages, speed_sections.stages), ""),
+    (
+        "grid",
+        "Prefill against peers",
+        (speed_sections.grid,),
+        "No grid with peers was measured or given: --results DIR takes committed records.",
+    ),
+    ("growth", "Cost growing with T", (speed_sections.growth,), _NO_ROWS),
+    ("decode", "Decode", (speed_sections.decode,), _NO_ROWS),
+    ("layer", "The layer", (speed_sections.layer,), _NO_ROWS),
+    ("gradients", "Gradients", (sections.gradients, speed_sections.backward), _NO_ROWS),
+    ("roofline", "Roofline", (speed_sections.roofline,), "No ceilings were measured or given."),
+    (
+        "peers",
+        "Peers in this process",
+        (sections.peers,),
+        "No peer is installed here (transformers with torch; flash-linear-attention on a GPU).",
+    ),
+    ("first", "First call", (sections.first_call,), "Not measured."),
+    ("environment", "Environment", (sections.environment,), ""),
+    ("sources", "Sources", (sections.sources,), ""),
+)
 
 
 def add(commands: Any) -> None:
@@ -98,20 +126,10 @@ def json_of(report: dict[str, Any]) -> str:
 
 def html_of(report: dict[str, Any], draw: bool) -> str:
     """The page of a report; draw: with charts."""
-    found: list[sections.Section] = [sections.accuracy(report, draw)]
-    ident, heading, content = sections.stages(report)
-    found.append((ident, heading, content + speed_sections.stages(report)))
-    for section in (
-        speed_sections.grid,
-        speed_sections.growth,
-        speed_sections.decode,
-        speed_sections.layer,
-        gradient_section.section,
-        speed_sections.roofline,
-    ):
-        found.append(section(report, draw))
-    found += [sections.peers(report), sections.first_call(report)]
-    found += [sections.environment(report), sections.sources(report)]
+    found = []
+    for ident, heading, writers, nothing in _SECTIONS:
+        content = "".join(write(report, draw) for write in writers)
+        found.append((ident, heading, content or page.note(nothing)))
     lead = sections.lead(report)
     if not draw:
         lead += page.note(charts.available() or "Charts were left out (--no-charts).")

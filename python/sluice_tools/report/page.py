@@ -4,10 +4,11 @@ Everything that comes from outside goes through html.escape()."""
 
 import html
 import importlib.resources
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Cell = str | int | float | bool | None
+Column = str | Callable[[Any], Cell]
 
 
 def text(value: Cell) -> str:
@@ -43,27 +44,32 @@ def duration(seconds: float | None) -> str:
     return "-"
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table with a caption and column headers; the first column heads its row."""
+def table(caption: str, columns: dict[str, Column], rows: Iterable[Any]) -> str:
+    """A table with a caption. A column has its head and what its cells are: the member of that name of a
+    row, or a function of the row. The first column heads its row."""
+    body = [[made(row) if callable(made) else row.get(made) for made in columns.values()] for row in rows]
+    words = [any(_kind(value) for value in column) for column in zip(*body)] or [False] * len(columns)
     lines = [f'<div class="scroll" tabindex="0"><table><caption>{html.escape(caption)}</caption>']
     lines.append("<thead><tr>")
-    words = [any(_kind(row[i]) for row in rows if i < len(row)) for i in range(len(head))]
     lines += [
         f'<th scope="col"{" class=text" if left else ""}>{html.escape(name)}</th>'
-        for name, left in zip(head, words, strict=True)
+        for name, left in zip(columns, words, strict=True)
     ]
     lines.append("</tr></thead><tbody>")
-    for row in rows:
-        cells = [f'<th scope="row">{html.escape(text(row[0]))}</th>']
-        for value in row[1:]:
-            kind = (
-                "bad" if value is False else _kind(value) or ("text" if words[len(cells)] else "")
-            )
+    for first, *others in body:
+        cells = [f'<th scope="row">{html.escape(text(first))}</th>']
+        for value, left in zip(others, words[1:], strict=True):
+            kind = "bad" if value is False else _kind(value) or ("text" if left else "")
             mark = f' class="{kind}"' if kind else ""
             cells.append(f"<td{mark}>{html.escape(text(value))}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     lines.append("</tbody></table></div>")
     return "".join(lines)
+
+
+def named(names: str) -> dict[str, Column]:
+    """Columns whose heads are the names of the members."""
+    return {name: name for name in names.split()}
 
 
 def _kind(value: Cell) -> str:

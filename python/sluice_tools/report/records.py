@@ -139,7 +139,7 @@ def _timed(row: Row, record: dict[str, Any]) -> Iterator[Row]:
     unit, factor = ("ms", 1e-3) if "ms" in row else ("us", 1e-6)
     if row[unit] is None:
         return
-    count = row.get("B", row.get("N"))
+    count: Any = row.get("B", row.get("N"))
     lengths = lengths_of(row["lengths"]) if "lengths" in row else [row["T"]] * count
     peers = [
         {"who": p["peer"], "seconds": factor * p[unit], "from": p.get("source", "")}

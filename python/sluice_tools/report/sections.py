@@ -1,28 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the sections of the page about accuracy, environment, first call, peers and sources."""
+"""Writes the sections of the page about accuracy, environment, first call, peers and sources: functions
+of (report, whether charts are drawn), "" where there is nothing to show."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 from . import build, charts, page
 
-Section = tuple[str, str, str]
 Report = dict[str, Any]
+Row = dict[str, Any]
+_ERRORS: dict[str, page.Column] = {
+    "whole": "whole",
+    "worst head": "head",
+    "worst window": lambda row: row.get("window") or None,
+}
 
 
-def own_source(report: Report, command: str) -> dict[str, Any]:
+def _own(report: Report, command: str) -> str:
     """The label of what the report itself measured."""
-    return {
-        "here": True,
-        "file": "",
-        "device": report["device"],
-        "version": report["version"],
-        "commit": report["environment"]["commit"],
-        "date": report["environment"]["date"],
-        "command": command,
-    }
+    facts = report["environment"]
+    entry = {"here": True, "file": "", "commit": facts["commit"], "date": facts["date"], "command": command}
+    return page.source({**entry, "device": report["device"], "version": report["version"]})
 
 
-def parts(report: Report, prefix: str) -> list[dict[str, Any]]:
+def _parts(report: Report, prefix: str) -> list[Any]:
     return [
         part["data"]
         for name, part in report["parts"].items()
@@ -30,9 +32,18 @@ def parts(report: Report, prefix: str) -> list[dict[str, Any]]:
     ]
 
 
-def _worst(row: dict[str, Any]) -> float:
-    """The error that counts: heads and windows may be twice the whole's limit."""
-    return float(max(row["whole"], row["head"] / 2, row["window"] / 2))
+def _rows(report: Report, prefix: str) -> list[Row]:
+    """The rows of an accuracy part in every dtype, with what the part says of all of them."""
+    return [
+        {"kernel": ", ".join(data.get("kernels", [])), "limit": data["limit"], **row, "dtype": data["dtype"]}
+        for data in _parts(report, prefix)
+        for row in data["rows"]
+    ]
+
+
+def figure(draw: bool, chart: Callable[..., str], name: str, label: str, *arguments: Any, **more: Any) -> str:
+    """A chart with its label below; nothing where no charts are drawn."""
+    return page.figure(chart(name, label, *arguments, **more), label + ".") if draw else ""
 
 
 def lead(report: Report) -> str:
@@ -62,213 +73,172 @@ def lead(report: Report) -> str:
     return words
 
 
-def accuracy(report: Report, draw: bool) -> Section:
+def _whole(row: Row) -> float:
+    return math.inf if row["whole"] is None else float(row["whole"])
+
+
+def _worst(row: Row) -> float:
+    """The error that counts: heads and windows may be twice the whole's limit."""
+    errors = (row["whole"], row["head"], row["window"])
+    return math.inf if None in errors else max(errors[0], errors[1] / 2, errors[2] / 2)
+
+
+def _worst_table(caption: str, rows: list[Row], keys: str, error: Callable[[Row], float]) -> str:
+    """A line for all rows that have the same `keys`: the row that is nearest to its limit, which small
+    tensors have wider."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys.split()), []).append(row)
+    lines = []
+    for group in groups.values():
+        done = [row for row in group if not row.get("refused")]
+        line = {**group[0], "kernel": "refused", "tensors": len(done)}
+        if done:
+            worst = max(done, key=lambda row: error(row) / row["limit"])
+            line |= {**worst, "error": error(worst), "name": f"{worst['tensor']}, {worst['case']}"}
+            line["within"] = all(row["passed"] for row in done)
+        lines.append(line)
+    columns = {**page.named(f"{keys} kernel tensors limit"), "worst error": "error", "its case": "name"}
+    return page.table(caption, {**columns, "all within": "within"}, lines)
+
+
+def accuracy(report: Report, draw: bool) -> str:
     """The ladder, dtype by dtype, and every operator once."""
-    ladders = parts(report, "accuracy ")
-    content = page.source(own_source(report, "accuracy ladder of ops/manifest.json"))
-    if not ladders:
-        return "accuracy", "Accuracy", content + page.note("No ladder was run.")
-    heads = ", ".join(f"{name} {value}" for name, value in ladders[0]["heads"].items())
+    rows = _rows(report, "accuracy ")
+    content = _own(report, "accuracy ladder of ops/manifest.json")
+    if not rows:
+        return content + page.note("No ladder was run.")
+    heads = ", ".join(f"{name} {value}" for name, value in _parts(report, "accuracy ")[0]["heads"].items())
     content += (
         "<p>Prefill end to end against the float64 recurrence on the same rounded inputs, packed "
         f"sequences, random initial states, {heads}. Errors are relative L2 of outputs and final "
         "states: of the whole tensor, of the worst (sequence, head) and of the worst window of 64 "
         "tokens, which may be twice the limit.</p>"
     )
-    content += page.table(
-        "The worst of each dtype",
-        ["dtype", "kernels", "tensors", "limit", "worst error", "its case", "all within"],
-        [_ladder_row(data) for data in ladders],
-    )
-    if draw:
-        content += _ladder_chart(ladders)
-    content += page.folded("Every case", _ladder_table(ladders))
-    return "accuracy", "Accuracy", content + _operators(report)
-
-
-def _ladder_row(data: dict[str, Any]) -> list[page.Cell]:
-    rows = [row for row in data["rows"] if not row.get("refused")]
-    head: list[page.Cell] = [data["dtype"], ", ".join(data["kernels"]), len(rows), data["limit"]]
-    if not rows:
-        return [*head, None, "refused", None]
-    worst = max(rows, key=_worst)
-    name = f"{worst['tensor']}, {worst['case']}"
-    return [*head, _worst(worst), name, all(row["passed"] for row in rows)]
-
-
-def _ladder_chart(ladders: list[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(row["case"] for row in ladders[0]["rows"]))
-    series = {}
-    for data in ladders:
-        worst = dict.fromkeys(names, 0.0)
-        for row in data["rows"]:
-            if not row.get("refused"):
-                worst[row["case"]] = max(worst[row["case"]], _worst(row))
-        series[data["dtype"]] = list(worst.values())
-    limits = {data["dtype"]: data["limit"] for data in ladders}
+    content += _worst_table("The worst of each dtype", rows, "dtype", _worst)
+    names = list(dict.fromkeys(row["case"] for row in rows))
+    limits = {row["dtype"]: row["limit"] for row in rows}
+    worst = {dtype: dict.fromkeys(names, 0.0) for dtype in limits}
+    for row in rows:
+        if not row.get("refused"):
+            errors = worst[row["dtype"]]
+            errors[row["case"]] = max(errors[row["case"]], _worst(row))
+    series = {dtype: list(errors.values()) for dtype, errors in worst.items()}
     label = "Largest error of each case, one mark a dtype; dashed lines are the limits"
-    return page.figure(charts.dots("accuracy", label, names, series, limits), label + ".")
-
-
-def _ladder_table(ladders: list[dict[str, Any]]) -> str:
-    rows: list[list[page.Cell]] = []
-    for data in ladders:
-        for row in data["rows"]:
-            cells: list[page.Cell] = [row["case"], data["dtype"], row["tensor"]]
-            if row.get("refused"):
-                rows.append([*cells, None, None, None, row["refused"]])
-                continue
-            errors = [row["whole"], row["head"], row["window"] or None]
-            rows.append([*cells, *errors, row["passed"]])
-    head = ["case", "dtype", "tensor", "whole", "worst head", "worst window", "within"]
-    return page.table("The ladder", head, rows)
+    content += figure(draw, charts.dots, "accuracy", label, names, series, limits)
+    columns = {**page.named("case dtype tensor"), **_ERRORS}
+    columns["within"] = lambda row: row.get("refused") or row["passed"]
+    return content + page.folded("Every case", page.table("The ladder", columns, rows)) + _operators(report)
 
 
 def _operators(report: Report) -> str:
-    found = parts(report, "operators")
-    if not found:
-        return ""
-    rows = [
-        [r["case"], r["kernel"], r["tensor"], r["whole"], r["head"], r["window"] or None,
-         r["limit"], r["passed"]]
-        for r in found[0]["rows"]
-    ]  # fmt: skip
-    head = ["case", "kernel", "tensor", "whole", "worst head", "worst window", "limit", "within"]
-    content = page.table("Every operator on random float32 inputs", head, rows)
-    for case, reason in found[0]["refused"].items():
-        content += page.note(f"{case}: {reason}")
-    return "<h3>Every operator</h3>" + content
+    content = ""
+    for data in _parts(report, "operators"):
+        columns = {**page.named("case kernel tensor"), **_ERRORS, "limit": "limit", "within": "passed"}
+        content += "<h3>Every operator</h3>"
+        content += page.table("Every operator on random float32 inputs", columns, data["rows"])
+        for case, reason in data["refused"].items():
+            content += page.note(f"{case}: {reason}")
+    return content
 
 
-def stages(report: Report) -> Section:
+def stages(report: Report, draw: bool) -> str:
     """The single stages against their float64 twins."""
-    found = parts(report, "stages ")
-    if not found:
-        words = "This library has no operators for single stages, so none was measured."
-        return "stages", "Stages", page.note(words)
-    content = page.source(own_source(report, "each stage on its twin's inputs, the ladder's cases"))
-    head = ["stage", "dtype", "kernel", "tensors", "limit", "worst error", "its case", "all within"]
-    content += page.table("The worst of each stage", head, _worst_stages(found))
-    rows: list[list[page.Cell]] = []
-    for data in found:
-        for row in data["rows"]:
-            cells: list[page.Cell] = [row["stage"], data["dtype"], row["case"], row["tensor"]]
-            rows.append([*cells, row.get("refused") or row["whole"], row["passed"]])
-    head = ["stage", "dtype", "case", "tensor", "error", "within"]
-    content += page.folded("Every case", page.table("Relative L2 error", head, rows))
-    return "stages", "Stages", content
+    rows = _rows(report, "stages ")
+    if not rows:
+        return page.note("This library has no operators for single stages, so none was measured.")
+    content = _own(report, "each stage on its twin's inputs, the ladder's cases")
+    content += _worst_table("The worst of each stage", rows, "stage dtype", _whole)
+    columns = page.named("stage dtype case tensor")
+    columns["error"] = lambda row: row.get("refused") or row["whole"]
+    columns["within"] = "passed"
+    return content + page.folded("Every case", page.table("Relative L2 error", columns, rows))
 
 
-def _worst_stages(found: list[dict[str, Any]]) -> list[list[page.Cell]]:
-    lines: list[list[page.Cell]] = []
-    for data in found:
-        for stage in dict.fromkeys(row["stage"] for row in data["rows"]):
-            rows = [r for r in data["rows"] if r["stage"] == stage and not r.get("refused")]
-            if not rows:
-                lines.append([stage, data["dtype"], "refused", 0, data["limit"], None, None, None])
-                continue
-            worst = max(rows, key=lambda row: float(row["whole"]))
-            lines.append(
-                [stage, data["dtype"], worst["kernel"], len(rows), data["limit"], worst["whole"]]
-                + [f"{worst['tensor']}, {worst['case']}", all(row["passed"] for row in rows)]
-            )
-    return lines
+def gradients(report: Report, draw: bool) -> str:
+    """Errors of gradients."""
+    rows = _rows(report, "gradients ")
+    if not rows:
+        return ""
+    content = _own(report, "gradients of the ladder's cases")
+    content += (
+        "<p>Gradients of the prefill against the reference in float64 on the same rounded inputs, gradients of "
+        "outputs and of final states at random. Relative L2 of whole tensors; those of gates and beta are sums "
+        "that cancel, judged as a whole alone.</p>"
+    )
+    return content + _worst_table("The worst of each gradient", rows, "dtype tensor", _whole)
 
 
-def first_call(report: Report) -> Section:
+def first_call(report: Report, draw: bool) -> str:
     """What starting costs."""
     content = ""
-    for data in parts(report, "first call"):
-        content += page.source(own_source(report, "a fresh interpreter, prefill of 256 tokens"))
-        entries = [
-            ("import sluice (NumPy is there)", data["import"]),
-            ("first call", data["first"]),
-            ("second call", data["second"]),
-            ("later calls, median", data["later"]),
-        ]
-        rows: list[list[page.Cell]] = [[name, page.duration(value)] for name, value in entries]
-        content += page.table(f"From Python, {data['kernel']}", ["step", "time"], rows)
-    rows = []
-    for entry in report["sources"]:
-        call = entry.get("first_call")
-        if not call or call.get("first_ms") is None:
-            continue
-        where = "here" if entry["here"] else f"record {entry['file']}"
-        times = [page.duration(1e-3 * call[name]) for name in ("first_ms", "second_ms")]
-        rows.append([f"{entry['device']} ({where})", *times, entry["commit"]])
-    if rows:
-        head = ["device", "first call", "second call", "commit"]
-        content += page.table("In processes of the benchmark tool", head, rows)
-    return "first", "First call", content or page.note("Not measured.")
+    for data in _parts(report, "first call"):
+        content += _own(report, "a fresh interpreter, prefill of 256 tokens")
+        steps = {
+            "import sluice (NumPy is there)": "import",
+            "first call": "first",
+            "second call": "second",
+            "later calls, median": "later",
+        }
+        rows = [{"step": step, "time": page.duration(data[name])} for step, name in steps.items()]
+        content += page.table(f"From Python, {data['kernel']}", page.named("step time"), rows)
+    called = [e for e in report["sources"] if (e.get("first_call") or {}).get("first_ms") is not None]
+    columns: dict[str, page.Column] = {
+        "device": lambda entry: f"{entry['device']} ({'here' if entry['here'] else 'record ' + entry['file']})",
+        "first call": lambda entry: page.duration(1e-3 * entry["first_call"]["first_ms"]),
+        "second call": lambda entry: page.duration(1e-3 * entry["first_call"]["second_ms"]),
+        "commit": "commit",
+    }
+    return content + (page.table("In processes of the benchmark tool", columns, called) if called else "")
 
 
-def peers(report: Report) -> Section:
+def peers(report: Report, draw: bool) -> str:
     """Peers that were installed and ran beside."""
-    found = parts(report, "peers")
-    if not found:
-        words = (
-            "No peer is installed here (transformers with torch; flash-linear-attention on a GPU)."
+    columns: dict[str, page.Column] = {
+        "peer": "peer",
+        "H/HV": lambda row: f"{row['H']}/{row['HV']}",
+        "tokens": "tokens",
+        "dtype": "dtype",
+        "Sluice": lambda row: page.duration(row.get("seconds")),
+        "peer's time": lambda row: page.duration(row.get("peer_seconds")),
+        "ratio": "ratio",
+        "outputs apart by": lambda row: f"failed: {row['failure']}" if "failure" in row else row["apart"],
+    }
+    content = ""
+    for rows in _parts(report, "peers"):
+        content += _own(report, "in turns, medians of 5, wall time")
+        content += page.table("Prefill with l2 norm and final state, K = V = 128", columns, rows)
+        content += page.note(
+            "transformers' row is its torch layer, which loops over chunks in Python; where it finds "
+            "flash-linear-attention it may run those kernels instead."
         )
-        return "peers", "Peers in this process", page.note(words)
-    rows: list[list[page.Cell]] = []
-    listed: Any = found[0]
-    for row in listed:
-        head: list[page.Cell] = [
-            row["peer"],
-            f"{row['H']}/{row['HV']}",
-            row["tokens"],
-            row["dtype"],
-        ]
-        if "failure" in row:
-            rows.append([*head, None, None, None, f"failed: {row['failure']}"])
-            continue
-        times = [page.duration(row["seconds"]), page.duration(row["peer_seconds"])]
-        rows.append([*head, *times, row["ratio"], row["apart"]])
-    names = [
-        "peer",
-        "H/HV",
-        "tokens",
-        "dtype",
-        "Sluice",
-        "peer's time",
-        "ratio",
-        "outputs apart by",
-    ]
-    content = page.source(own_source(report, "in turns, medians of 5, wall time"))
-    content += page.table("Prefill with l2 norm and final state, K = V = 128", names, rows)
-    content += page.note(
-        "transformers' row is its torch layer, which loops over chunks in Python; where it finds "
-        "flash-linear-attention it may run those kernels instead."
-    )
-    return "peers", "Peers in this process", content
+    return content
 
 
-def environment(report: Report) -> Section:
+def environment(report: Report, draw: bool) -> str:
     """Everything that a number may depend on."""
-    rows: list[list[page.Cell]] = []
+    facts: dict[str, Any] = {}
     for key, value in report["environment"].items():
-        if isinstance(value, dict):
-            rows += [[f"{key}: {name}", str(inner)] for name, inner in value.items()]
-        else:
-            rows.append([key, str(value)])
+        facts |= {f"{key}: {name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
     for name, part in {**report["parts"], **report["speed"]}.items():
         how = part.get("reason", part["status"])
         kept = ", taken from an interrupted run" if part.get("resumed") else ""
-        rows.append([f"part: {name}", f"{how}{kept}, {part['seconds']} s"])
-    table = page.table("This machine and this run", ["what", "value"], rows)
-    return "environment", "Environment", table
+        facts[f"part: {name}"] = f"{how}{kept}, {part['seconds']} s"
+    rows = [{"what": what, "value": str(value)} for what, value in facts.items()]
+    return page.table("This machine and this run", page.named("what value"), rows)
 
 
-def sources(report: Report) -> Section:
+def sources(report: Report, draw: bool) -> str:
     """Every record that the page has numbers of."""
-    rows: list[list[page.Cell]] = []
-    for i, entry in enumerate(report["sources"]):
-        count = sum(1 for row in report["rows"] if row["source"] == i)
-        where = "measured here" if entry["here"] else entry["file"]
-        rows.append(
-            [where, entry["device"], entry["version"], entry["commit"], entry["date"], count]
-            + [entry["command"]]
-        )
-    head = ["record", "device", "sluice", "commit", "date", "rows", "command"]
+    counts = [0] * len(report["sources"])
+    for row in report["rows"]:
+        counts[row["source"]] += 1
+    columns: dict[str, page.Column] = {
+        "record": lambda entry: "measured here" if entry["here"] else entry["file"],
+        "device": "device",
+        "sluice": "version",
+        **page.named("commit date rows command"),
+    }
+    rows = [{**entry, "rows": count} for entry, count in zip(report["sources"], counts)]
     words = "Ratios between runs are ratios between machines and moments, good to some percent."
-    return "sources", "Sources", page.table("Records", head, rows) + page.note(words)
+    return page.table("Records", columns, rows) + page.note(words)

@@ -1,20 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the sections of the page about speed: each takes rows of benchmark records, groups them by
-source, and puts the source's label above them."""
+source, and puts the source's label above them; "" where there are no rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..counts import counted
 from . import charts, page
-from .sections import Report, Section
+from .sections import Report, Row, figure
 
-Row = dict[str, Any]
 _MOST_LINES = 6
-_RATES = (("flops", 1e-12), ("bytes", 1e-9))
 
 
-def by_source(report: Report, op: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+def _heads(row: Row) -> str:
+    return f"{row['H']}/{row['HV']}"
+
+
+def _best_peer(row: Row) -> dict[str, Any]:
+    return min(row["peers"], key=lambda p: float(p["seconds"]), default={})
+
+
+def _ratio(row: Row) -> float | None:
+    return _best_peer(row)["seconds"] / row["seconds"] if row["peers"] else None
+
+
+def _rate(what: str, factor: float) -> Callable[[Row], float | None]:
+    return lambda row: factor * row[what] / row["seconds"] if row[what] else None
+
+
+# What tables of benchmark rows show.
+_COLUMNS: dict[str, page.Column] = {
+    "time": lambda row: page.duration(row["seconds"]),
+    "ns a token": lambda row: 1e9 * row["seconds"] / row["T"],
+    "times the forward pass": "times_forward",
+    "FLOP/byte": lambda row: row["flops"] / row["bytes"],
+    "TFLOP/s": _rate("flops", 1e-12),
+    "GB/s": _rate("bytes", 1e-9),
+    "share of floor": "share",
+    "share of copy": "share",
+    "share of roof": "share of roof",
+    "error o": "error_o",
+    "error state": "error_state",
+    "peer": lambda row: _best_peer(row).get("who"),
+    "its time": lambda row: page.duration(_best_peer(row).get("seconds")),
+    "ratio": _ratio,
+    "its table": lambda row: _best_peer(row).get("from"),
+    "states written": "writes",
+    "what": "part",
+    "apart": "difference",
+    "kernel": "kernel",
+}
+
+
+def _columns(*heads: str) -> dict[str, page.Column]:
+    return {head: _COLUMNS[head] for head in heads}
+
+
+def _table(caption: str, rows: list[Row], cell: Callable[[Row], str], *heads: str, summary: str = "Table") -> str:
+    """The rows behind a summary that opens them: which cell of the benchmark each is, then columns by name."""
+    return page.folded(summary, page.table(caption, {"cell": cell, **_columns(*heads)}, rows))
+
+
+def _by_source(report: Report, op: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     """(source, its rows of `op`), this machine's first, then the newest records."""
     groups: dict[int, list[Row]] = {}
     for row in report["rows"]:
@@ -23,14 +70,6 @@ def by_source(report: Report, op: str) -> Iterator[tuple[dict[str, Any], list[Ro
     order = sorted(groups, key=lambda i: str(report["sources"][i]["date"]), reverse=True)
     for i in sorted(order, key=lambda i: not report["sources"][i]["here"]):
         yield report["sources"][i], groups[i]
-
-
-def _heads(row: Row) -> str:
-    return f"{row['H']}/{row['HV']}"
-
-
-def _best_peer(row: Row) -> dict[str, Any] | None:
-    return min(row["peers"], key=lambda p: float(p["seconds"]), default=None)
 
 
 def _ident(kind: str, source: dict[str, Any], report: Report) -> str:
@@ -42,10 +81,8 @@ def _grids(report: Report) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     device and each way with history."""
     seen = set()
     for grid in ("published", "marks"):
-        found = list(by_source(report, "chunk_forward"))
-        for source, rows in sorted(
-            found, key=lambda i: i[0]["settings"].get("history") == "strict"
-        ):
+        found = list(_by_source(report, "chunk_forward"))
+        for source, rows in sorted(found, key=lambda i: i[0]["settings"].get("history") == "strict"):
             settings = source["settings"]
             key = (source["here"], source["device"], settings.get("history"))
             if settings.get("grid") != grid or key in seen:
@@ -56,13 +93,13 @@ def _grids(report: Report) -> Iterator[tuple[dict[str, Any], list[Row]]]:
                 yield source, known
 
 
-def grid(report: Report, draw: bool) -> Section:
+def grid(report: Report, draw: bool) -> str:
     """Prefill against the best known peer, cell by cell."""
     content = ""
     for source, rows in _grids(report):
-        content += page.source(source)
-        ratios = [_best_peer(row)["seconds"] / row["seconds"] for row in rows]  # type: ignore[index]
+        ratios = [_best_peer(row)["seconds"] / row["seconds"] for row in rows]
         slower = sum(ratio < 1 for ratio in ratios)
+        content += page.source(source)
         content += (
             f"<p>{counted(len(rows), 'cell')}, {slower} slower than the best peer, ratios from "
             f"{min(ratios):.2f} to {max(ratios):.2f}.</p>"
@@ -73,88 +110,71 @@ def grid(report: Report, draw: bool) -> Section:
             (names.index(row["lengths"]), columns.index(_heads(row))): ratio
             for row, ratio in zip(rows, ratios, strict=True)
         }
-        history = source["settings"].get("history", "")
         label = (
             "Best peer's time over ours, by head counts H/HV and lengths of the packed sequences; "
-            f"above 1 Sluice is faster; history {history}"
+            f"above 1 Sluice is faster; history {source['settings'].get('history', '')}"
         )
-        if draw:
-            ident = _ident("grid", source, report)
-            content += page.figure(charts.heat(ident, label, columns, names, cells), label + ".")
-        content += page.folded("Table with peers' sources", _grid_table(rows, ratios))
-    if not content:
-        content = page.note(
-            "No grid with peers was measured or given: --results DIR takes committed records."
-        )
-    else:
-        content += page.note(
-            "Peers' times come from committed tables (benchmarks/peers/README.md: versions, inputs, "
-            "machines), not from this run."
-        )
-    return "grid", "Prefill against peers", content
+        content += figure(draw, charts.heat, _ident("grid", source, report), label, columns, names, cells)
+        content += _table(
+            "Prefill", rows, lambda row: f"{_heads(row)} {row['lengths']}", "time", "peer", "its time", "ratio",
+            "its table", "share of floor", "error o", "error state", summary="Table with peers' sources",
+        )  # fmt: skip
+    return content and content + page.note(
+        "Peers' times come from committed tables (benchmarks/peers/README.md: versions, inputs, "
+        "machines), not from this run."
+    )
 
 
-def _grid_table(rows: list[Row], ratios: list[float]) -> str:
-    body: list[list[page.Cell]] = []
-    for row, ratio in zip(rows, ratios, strict=True):
-        peer = _best_peer(row) or {}
-        body.append(
-            [f"{_heads(row)} {row['lengths']}", page.duration(row["seconds"])]
-            + [page.duration(peer.get("seconds")), ratio, peer.get("who"), peer.get("from")]
-            + [row["share"], row["error_o"], row["error_state"]]
-        )
-    head = ["cell", "Sluice", "best peer's", "ratio", "peer", "its table", "share of floor"]
-    return page.table("Prefill", [*head, "error o", "error state"], body)
-
-
-def growth(report: Report, draw: bool) -> Section:
+def growth(report: Report, draw: bool) -> str:
     """One sequence, longer and longer."""
     groups: dict[tuple[bool, str], dict[str, dict[int, Row]]] = {}
-    used: dict[tuple[bool, str], list[dict[str, Any]]] = {}
-    for source, rows in by_source(report, "chunk_forward"):
-        if source["settings"].get("gates", "published") != "published" or source["settings"].get(
-            "history"
-        ) in ("strict",):
+    for source, rows in _by_source(report, "chunk_forward"):
+        settings = source["settings"]
+        if settings.get("gates", "published") != "published" or settings.get("history") == "strict":
             continue
-        key = (source["here"], source["device"])
+        lines = groups.setdefault((source["here"], source["device"]), {})
         for row in rows:
-            if row["B"] != 1 or row.get("part") or row["shape"] not in ("auto", "", "kv"):
-                continue
-            line = groups.setdefault(key, {}).setdefault(f"{_heads(row)} {row['dtype']}", {})
-            if row["T"] not in line:
-                line[row["T"]] = row
-                if source not in used.setdefault(key, []):
-                    used[key].append(source)
+            if row["B"] == 1 and not row.get("part") and row["shape"] in ("auto", "", "kv"):
+                lines.setdefault(f"{_heads(row)} {row['dtype']}", {}).setdefault(row["T"], row)
     content = ""
-    for n, (key, named) in enumerate(groups.items()):
+    for n, named in enumerate(filter(None, groups.values())):
+        rows = [line[T] for line in named.values() for T in sorted(line)]
+        used = [report["sources"][i] for i in sorted({row["source"] for row in rows})]
+        for source in sorted(used, key=lambda source: str(source["date"]), reverse=True):
+            content += page.source(source)
         chosen = sorted(named.items(), key=lambda item: -len(item[1]))[:_MOST_LINES]
-        content += "".join(page.source(source) for source in used[key])
         points = {
-            name: [(float(T), 1e3 * row["seconds"]) for T, row in line.items()]
-            for name, line in chosen
+            name: [(float(T), 1e3 * row["seconds"]) for T, row in line.items()] for name, line in chosen
         }
         label = "Prefill of one sequence: milliseconds by tokens, a line for each H/HV and dtype"
-        if draw:
-            svg = charts.lines(f"growth{n}", label, [("", points)], "tokens", "ms", log_y=True)
-            content += page.figure(svg, label + ".")
-        body: list[list[page.Cell]] = [
-            [f"{name}, {counted(T, 'token')}", page.duration(row["seconds"]), 1e9 * row["seconds"] / T]
-            + [1e-12 * row["flops"] / row["seconds"], row["error_o"], row["kernel"]]
-            for name, line in named.items()
-            for T, row in sorted(line.items())
+        content += figure(draw, charts.lines, f"growth{n}", label, [("", points)], "tokens", "ms", log_y=True)
+        content += _table(
+            "Prefill of one sequence", rows,
+            lambda row: f"{_heads(row)} {row['dtype']}, {counted(row['T'], 'token')}",
+            "time", "ns a token", "TFLOP/s", "error o", "kernel",
+        )  # fmt: skip
+    return content
+
+
+def _copying(report: Report, op: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+    """As _by_source(), with shares of the copy bandwidth where a record has none; of states in caches
+    there is none."""
+    for source, rows in _by_source(report, op):
+        limit = source["bytes_per_second"]
+        yield source, [
+            {**row, "share": row["bytes"] / row["seconds"] / limit}
+            if row["share"] is None and row["cold"] and limit
+            else row
+            for row in rows
         ]
-        head = ["cell", "time", "ns a token", "TFLOP/s", "error o", "kernel"]
-        content += page.folded("Table", page.table("Prefill of one sequence", head, body))
-    return "growth", "Cost growing with T", content or page.note("Not measured, no record given.")
 
 
-def decode(report: Report, draw: bool) -> Section:
+def decode(report: Report, draw: bool) -> str:
     """One token a sequence, against the bandwidth of copying memory."""
     content = ""
     seen = set()
-    for source, rows in sorted(
-        by_source(report, "recurrent_step"), key=lambda item: (not item[0]["here"], -len(item[1]))
-    ):
+    found = sorted(_copying(report, "recurrent_step"), key=lambda item: (not item[0]["here"], -len(item[1])))
+    for source, rows in found:
         others = [r for r in rows if r["T"] > 1 or r["writes"] != "last"]
         rows = [r for r in rows if r not in others and r["shape"] in ("", "kv")]
         fresh = (source["here"], source["device"]) not in seen
@@ -162,109 +182,85 @@ def decode(report: Report, draw: bool) -> Section:
             content += page.source(source)
         if rows and fresh:
             seen.add((source["here"], source["device"]))
-            content += _curves(report, source, rows, draw, "decode", "Decode of one token")
-        if others:
-            content += page.folded("Several tokens, replay rings", _steps_table(others, source))
-    return "decode", "Decode", content or page.note("Not measured, no record given.")
+            content += _curves(rows, draw, _ident("decode", source, report), "Decode of one token")
+        content += _steps(others)
+    return content
 
 
-def _share(row: Row, source: dict[str, Any]) -> float | None:
-    """Of the copy bandwidth; of states in caches there is none."""
-    if row["share"] is not None:
-        return float(row["share"])
-    if not row["cold"] or not source["bytes_per_second"]:
-        return None
-    return float(row["bytes"] / row["seconds"] / source["bytes_per_second"])
-
-
-def _curves(
-    report: Report, source: dict[str, Any], rows: list[Row], draw: bool, kind: str, title: str
-) -> str:
+def _curves(rows: list[Row], draw: bool, ident: str, title: str) -> str:
     panels = []
     for state in ("fp32", "bf16", "fp16"):
         named: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
-            share = _share(row, source)
-            if row["state"] == state and share is not None:
-                named.setdefault(f"HV {row['HV']}", []).append((row["B"], share))
+            if row["state"] == state and row["share"] is not None:
+                named.setdefault(f"HV {row['HV']}", []).append((row["B"], row["share"]))
         if named:
             panels.append((f"states {state}", named))
-    content = ""
-    if draw and panels:
-        label = f"{title}: share of the copy bandwidth by sequences, states not in caches"
-        svg = charts.lines(_ident(kind, source, report), label, panels, "sequences",
-                           "share of copy bandwidth", top=1.05)  # fmt: skip
-        content += page.figure(svg, label + ".")
-    body: list[list[page.Cell]] = []
-    for row in rows:
-        peer = _best_peer(row)
-        cache = "" if row["cold"] else ", in caches"
-        body.append(
-            [f"HV {row['HV']}, B {row['B']}, {row['state']}{cache}", page.duration(row["seconds"])]
-            + [1e-9 * row["bytes"] / row["seconds"], _share(row, source), row["error_o"]]
-            + [peer["who"] if peer else None, page.duration(peer["seconds"]) if peer else None]
-            + [peer["seconds"] / row["seconds"] if peer else None]
-        )
-    head = ["cell", "time", "GB/s", "share of copy", "error o", "peer", "its time", "ratio"]
-    return content + page.folded("Table", page.table(title, head, body))
+    label = f"{title}: share of the copy bandwidth by sequences, states not in caches"
+    axes = ("sequences", "share of copy bandwidth")
+    content = figure(draw and bool(panels), charts.lines, ident, label, panels, *axes, top=1.05)
+    return content + _table(
+        title, rows,
+        lambda row: f"HV {row['HV']}, B {row['B']}, {row['state']}{'' if row['cold'] else ', in caches'}",
+        "time", "GB/s", "share of copy", "error o", "peer", "its time", "ratio",
+    )  # fmt: skip
 
 
-def _steps_table(rows: list[Row], source: dict[str, Any]) -> str:
-    body: list[list[page.Cell]] = [
-        [f"HV {row['HV']}, B {row['B']}, T {row['T']}, {row['state']}", row["writes"]]
-        + [page.duration(row["seconds"]), 1e-9 * row["bytes"] / row["seconds"]]
-        + [_share(row, source), row["kernel"]]
-        for row in rows
-    ]
-    head = ["cell", "states written", "time", "GB/s", "share of copy", "kernel"]
-    return page.table("Verification of several tokens, and rings", head, body)
+def _steps(rows: list[Row]) -> str:
+    return "" if not rows else _table(
+        "Verification of several tokens, and rings", rows,
+        lambda row: f"HV {row['HV']}, B {row['B']}, T {row['T']}, {row['state']}", "states written",
+        "time", "GB/s", "share of copy", "kernel", summary="Several tokens, replay rings",
+    )  # fmt: skip
 
 
-def layer(report: Report, draw: bool) -> Section:
+def layer(report: Report, draw: bool) -> str:
     """Whole layer steps, and the parts around the delta rule."""
     content = ""
-    for source, rows in by_source(report, "layer_decode"):
+    for source, rows in _copying(report, "layer_decode"):
         plain = [row for row in rows if row["T"] == 1 and row["writes"] == "last"]
-        others = [row for row in rows if row not in plain]
         content += page.source(source)
-        content += _curves(report, source, plain, draw, "layer", "One layer step")
-        if others:
-            content += page.folded("Several tokens, replay rings", _steps_table(others, source))
-    for source, rows in by_source(report, "layer_prefill"):
+        content += _curves(plain, draw, _ident("layer", source, report), "One layer step")
+        content += _steps([row for row in rows if row not in plain])
+    for source, rows in _by_source(report, "layer_prefill"):
         others = [
             row
             for row in report["rows"]
             if report["sources"][row["source"]] is source and row["op"] != "layer_prefill"
         ]
-        content += page.source(source)
-        content += _parts_table(report, source, [*rows, *others], draw)
-    return "layer", "The layer", content or page.note("Not measured, no record given.")
+        content += page.source(source) + _layer_parts([*rows, *others], draw, _ident("parts", source, report))
+    return content
 
 
-def _parts_table(report: Report, source: dict[str, Any], rows: list[Row], draw: bool) -> str:
+def _layer_parts(rows: list[Row], draw: bool, ident: str) -> str:
     named: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         if row["B"] == 1 and row["T"] > 1 and (row["H"], row["HV"]) == (16, 32):
             name = f"{row['part']} {row['shape']}".strip()
             named.setdefault(name, []).append((row["T"], row["share"]))
+    label = "Share of the copy bandwidth by tokens: convolution, norm, layer and its delta rule"
+    panels = [("16/32 heads", dict(list(named.items())[:_MOST_LINES]))]
+    axes = ("tokens", "share of copy bandwidth")
+    content = figure(draw and bool(named), charts.lines, ident, label, panels, *axes)
+    return content + _table(
+        "Parts of a layer", rows,
+        lambda row: " ".join(f"{row['part']} {row['shape']} {_heads(row)} {row['T']} x {row['B']}".split()),
+        "time", "GB/s", "share of copy", "kernel",
+    )  # fmt: skip
+
+
+def backward(report: Report, draw: bool) -> str:
+    """Times of the backward pass in every record."""
     content = ""
-    if draw and named:
-        label = "Share of the copy bandwidth by tokens: convolution, norm, layer and its delta rule"
-        few = dict(list(named.items())[:_MOST_LINES])
-        svg = charts.lines(_ident("parts", source, report), label, [("16/32 heads", few)], "tokens",
-                           "share of copy bandwidth", top=None)  # fmt: skip
-        content += page.figure(svg, label + ".")
-    body: list[list[page.Cell]] = [
-        [f"{row['part']} {row['shape']} {_heads(row)} {row['T']} x {row['B']}".replace("  ", " ")]
-        + [page.duration(row["seconds"]), 1e-9 * row["bytes"] / row["seconds"], row["share"]]
-        + [row["kernel"]]
-        for row in rows
-    ]
-    head = ["cell", "time", "GB/s", "share of copy", "kernel"]
-    return content + page.folded("Table", page.table("Parts of a layer", head, body))
+    for source, rows in _by_source(report, "chunk_backward"):
+        content += page.source(source) + _table(
+            "Backward pass", rows, lambda row: f"{_heads(row)}, {row['lengths']}",
+            "time", "times the forward pass", "TFLOP/s", "share of floor", "kernel",
+        )  # fmt: skip
+    return content
 
 
-def roofline(report: Report, draw: bool) -> Section:
+def roofline(report: Report, draw: bool) -> str:
     """Each kernel's best row under the limits of its machine."""
     machines: dict[tuple[bool, str], list[Row]] = {}
     for row in report["rows"]:
@@ -279,55 +275,40 @@ def roofline(report: Report, draw: bool) -> Section:
         if not flops or not moved:
             continue
         best = _best_rows(rows, flops, moved)
-        label = f"Roofline of {device}: each kernel's best row under measured limits"
         where = "measured here" if here else "from records, not measured here"
         content += f"<h3>{page.html.escape(device)}, {where}</h3>"
-        points = [(k, r["flops"] / r["bytes"], r["flops"] / r["seconds"]) for k, r in best]
-        if draw:
-            svg = charts.roofline(f"roof{n}", label, points, flops, moved)
-            content += page.figure(svg, f"{label}: {1e-12 * flops:.4g} TFLOP/s, "
-                                   f"{1e-9 * moved:.4g} GB/s.")  # fmt: skip
-        body: list[list[page.Cell]] = [
-            [kernel, f"{_heads(row)} {row['lengths']}"]
-            + [row["flops"] / row["bytes"], 1e-12 * row["flops"] / row["seconds"]]
-            + [1e-9 * row["bytes"] / row["seconds"], _of_roof(row, flops, moved)]
-            for kernel, row in best
-        ]
-        head = ["kernel", "cell", "FLOP/byte", "TFLOP/s", "GB/s", "share of roof"]
-        content += page.table("The points", head, body)
-    if content:
-        content += page.note(
-            "The horizontal limit is of one dtype (float32 FMA on CPUs, bfloat16 wgmma on GPUs): "
-            "16-bit kernels of a CPU may lie above it."
+        label = (
+            f"Roofline of {device}: each kernel's best row under measured limits: "
+            f"{1e-12 * flops:.4g} TFLOP/s, {1e-9 * moved:.4g} GB/s"
         )
-    return "roofline", "Roofline", content or page.note("No ceilings were measured or given.")
+        points = [(r["kernel"], r["flops"] / r["bytes"], r["flops"] / r["seconds"]) for r in best]
+        content += figure(draw, charts.roofline, f"roof{n}", label, points, flops, moved)
+        columns: dict[str, page.Column] = {"kernel": "kernel"}
+        columns["cell"] = lambda row: f"{_heads(row)} {row['lengths']}"
+        columns |= _columns("FLOP/byte", "TFLOP/s", "GB/s", "share of roof")
+        content += page.table("The points", columns, best)
+    return content and content + page.note(
+        "The horizontal limit is of one dtype (float32 FMA on CPUs, bfloat16 wgmma on GPUs): "
+        "16-bit kernels of a CPU may lie above it."
+    )
 
 
-def stages(report: Report) -> str:
-    """The stages, their chain plain and as a graph, and the one-launch prefill: rows of the tool."""
-    content = ""
-    for source, rows in by_source(report, "chunk_stage"):
-        content += page.source(source)
-        body: list[list[page.Cell]] = [
-            [f"{row['shape']}, H {row['H']}, C {row['C']}", row["part"]]
-            + [page.duration(row["seconds"])]
-            + [row[what] and factor * row[what] / row["seconds"] for what, factor in _RATES]
-            + [row["share"], row["difference"], row["kernel"]]
-            for row in rows
-        ]
-        head = ["cell", "what", "time", "TFLOP/s", "GB/s", "share of floor", "apart", "kernel"]
-        content += page.table("Stages and the one-launch prefill", head, body)
-    return content
-
-
-def _of_roof(row: Row, flops: float, moved: float) -> float:
-    return float(max(row["flops"] / flops, row["bytes"] / moved) / row["seconds"])
-
-
-def _best_rows(rows: list[Row], flops: float, moved: float) -> list[tuple[str, Row]]:
+def _best_rows(rows: list[Row], flops: float, moved: float) -> list[Row]:
+    """Of each kernel and dtype the row with the largest share of the roof."""
     best: dict[str, Row] = {}
     for row in rows:
         kernel = f"{row['kernel'] or row['op']}, {row['state'] or row['dtype']}"
-        if kernel not in best or _of_roof(row, flops, moved) > _of_roof(best[kernel], flops, moved):
-            best[kernel] = row
-    return sorted(best.items())
+        share = max(row["flops"] / flops, row["bytes"] / moved) / row["seconds"]
+        if kernel not in best or share > best[kernel]["share of roof"]:
+            best[kernel] = {**row, "kernel": kernel, "share of roof": share}
+    return [best[kernel] for kernel in sorted(best)]
+
+
+def stages(report: Report, draw: bool) -> str:
+    """The stages, their chain plain and as a graph, and the one-launch prefill: rows of the tool."""
+    content = ""
+    for source, rows in _by_source(report, "chunk_stage"):
+        columns: dict[str, page.Column] = {"cell": lambda row: f"{row['shape']}, H {row['H']}, C {row['C']}"}
+        columns |= _columns("what", "time", "TFLOP/s", "GB/s", "share of floor", "apart", "kernel")
+        content += page.source(source) + page.table("Stages and the one-launch prefill", columns, rows)
+    return content
