@@ -10,43 +10,19 @@ from typing import Any
 import numpy as np
 from sluice import functional, last_kernel
 
+from .place import Place
+
 _ROUNDS = 9
 _SHORTEST = 2e-3  # seconds a round: short calls are repeated
 
 
-class Host:
-    """NumPy arrays on the CPU, float32."""
-
-    dtype = "float32"
-
-    def put(self, array: np.ndarray[Any, Any], io: bool = True) -> Any:
-        return array
-
-    def wait(self) -> None:
-        """Calls return when they are done."""
+def place_on(device: str) -> Place:
+    """float32 on the host, bfloat16 on a GPU."""
+    return Place(device, "float32" if device == "cpu" else "bfloat16")
 
 
-class Gpu:
-    """torch tensors on a CUDA device, bfloat16."""
-
-    dtype = "bfloat16"
-
-    def __init__(self, device: str = "cuda") -> None:
-        import torch
-
-        self._torch: Any = torch
-        self._device = device
-
-    def put(self, array: np.ndarray[Any, Any], io: bool = True) -> Any:
-        tensor = self._torch.from_numpy(array).to(self._device)
-        return tensor.bfloat16() if io else tensor
-
-    def wait(self) -> None:
-        self._torch.cuda.synchronize()
-
-
-def quartiles(place: Host | Gpu, call: Callable[[], object]) -> tuple[float, float, float]:
-    """Quartiles of the time of one call."""
+def times(place: Place, call: Callable[[], object]) -> list[float]:
+    """Seconds of one call, round by round."""
 
     def once(calls: int) -> float:
         place.wait()
@@ -58,12 +34,11 @@ def quartiles(place: Host | Gpu, call: Callable[[], object]) -> tuple[float, flo
 
     once(1)
     calls = max(1, int(_SHORTEST / max(once(1), 1e-7)))
-    low, middle, high = statistics.quantiles((once(calls) for _ in range(_ROUNDS)), n=4)
-    return low, middle, high
+    return [once(calls) for _ in range(_ROUNDS)]
 
 
 def call_of(
-    place: Host | Gpu, shape: tuple[int, int], heads: tuple[int, int], dim: int, decode: bool
+    place: Place, shape: tuple[int, int], heads: tuple[int, int], dim: int, decode: bool
 ) -> Callable[[], object]:
     """A call of the delta rule on random inputs: `shape` sequences and tokens, states in place."""
     H, HV = heads
@@ -87,7 +62,7 @@ def rows(
     device: str, heads: tuple[int, int], dim: int, tokens: int, batch: int
 ) -> Iterator[str]:
     """The table, line by line: prefill of one sequence of `tokens`, one token of `batch` others."""
-    place: Host | Gpu = Host() if device == "cpu" else Gpu(device)
+    place = place_on(device)
     rates = []
     yield (
         f"H {heads[0]}, HV {heads[1]}, K = V = {dim}, {place.dtype}; median of {_ROUNDS} rounds "
@@ -95,7 +70,7 @@ def rows(
     )
     for name, shape in (("prefill", (1, tokens)), ("decode", (batch, 1))):
         call = call_of(place, shape, heads, dim, name == "decode")
-        low, middle, high = (1e3 * t for t in quartiles(place, call))
+        low, middle, high = (1e3 * t for t in statistics.quantiles(times(place, call), n=4))
         count = shape[0] * shape[1]
         rates.append(count / middle * 1e3)
         noun = "token" if count == 1 else "tokens"

@@ -5,7 +5,7 @@ recurrence."""
 
 import numpy as np
 import pytest
-from sluice_tools.cases import judge
+from sluice_tools.cases import execute, judge
 from sluice_tools.report import ladder, manifest, stages
 
 MANIFEST = manifest.load()
@@ -20,7 +20,7 @@ def test_ladder(item, dtype):
     case = ladder.build(
         item, MANIFEST["ladder"]["heads"], dtype, MANIFEST["ladder"]["limits"][dtype]
     )
-    verdicts = judge(case, ladder.run(case, dtype, "cpu"))
+    verdicts = judge(case, execute(case, "cpu", "auto", dtype)[0])
     assert [v.tensor for v in verdicts] == ["final_state", "o"]
     assert all(v.passed for v in verdicts), [str(v) for v in verdicts]
 

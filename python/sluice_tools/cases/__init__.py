@@ -5,13 +5,14 @@
 
 from ..check import Case, Verdict, judge, read_cases
 from .execute import execute
-from .self_check import self_check_cases
+from .self_check import answered, self_check_cases
 from .verify import Report, self_check, verify
 
 __all__ = [
     "Case",
     "Report",
     "Verdict",
+    "answered",
     "execute",
     "judge",
     "read_cases",

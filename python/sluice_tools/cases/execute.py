@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the operator of a case on float32 tensors, as `sluice run` does."""
+"""Runs the operator of a case, on float32 tensors as `sluice run` does, or with 16-bit tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import signature
 from typing import Any
 
@@ -9,12 +9,14 @@ import numpy as np
 from sluice import last_kernel, ops
 
 from ..check import Case
+from ..place import Array, Place
 
-Array = np.ndarray[Any, Any]
 Results = dict[str, Array]
 
 _ARGUMENTS = {"g": "gate", "dg": "dgate"}  # tensors of other names
 _DELTA = ("q", "k", "v", "g", "beta", "A_log", "dt_bias")
+# Tensors of a place's dtype, by their names in cases; what is not here is float32.
+IO = frozenset(("q", "k", "v", "o", "A", "A_inverse", "u", "w", "v_new", "h", "d_o", "dq", "dk", "dv"))
 
 
 def floats(case: Case, tensor: str) -> Array | None:
@@ -23,30 +25,13 @@ def floats(case: Case, tensor: str) -> Array | None:
     return None if array is None else np.ascontiguousarray(array, np.float32)
 
 
-class Place:
-    """Where a case runs: NumPy arrays on the host, torch tensors on a GPU."""
+def _given(case: Case, place: Place, names: Iterable[str]) -> dict[str, Any]:
+    """Tensors of a case by the operators' names for them."""
+    return {_ARGUMENTS.get(name, name): place.put(floats(case, name), name in IO) for name in names}
 
-    def __init__(self, device: str) -> None:
-        self._torch: Any = None
-        self._device = device
-        if device != "cpu":
-            import torch
 
-            self._torch = torch
-
-    def put(self, array: Array | None) -> Any:
-        """The array there; None stays None. States are updated in place, so it is a copy."""
-        if array is None or self._torch is None:
-            return None if array is None else array.copy()
-        return self._torch.from_numpy(array.copy()).to(self._device)
-
-    def get(self, tensor: Any) -> Array:
-        """The values on the host."""
-        return np.asarray(tensor if self._torch is None else tensor.cpu().numpy())
-
-    def given(self, case: Case, names: Any) -> dict[str, Any]:
-        """Tensors of a case by the operators' names for them."""
-        return {_ARGUMENTS.get(name, name): self.put(floats(case, name)) for name in names}
+def _offsets(case: Case, place: Place) -> Any:
+    return place.put(case.get("cu_seqlens"), io=False)
 
 
 def _options(case: Case, operator: Callable[..., Any], implementation: str) -> dict[str, Any]:
@@ -75,11 +60,11 @@ def _delta_state(case: Case, tokens: dict[str, Any]) -> Array:
 
 
 def _prefill(case: Case, place: Place, implementation: str) -> Results:
-    given = place.given(case, _DELTA)
-    state = place.put(_delta_state(case, given))
+    given = _given(case, place, _DELTA)
+    state = place.put(_delta_state(case, given), io=False)
     o = ops.chunk_forward(
         **given,
-        cu_seqlens=place.put(case.get("cu_seqlens")),
+        cu_seqlens=_offsets(case, place),
         initial_state=state,
         final_state=state,
         **_options(case, ops.chunk_forward, implementation),
@@ -90,10 +75,10 @@ def _prefill(case: Case, place: Place, implementation: str) -> Results:
 def _gradients(case: Case, place: Place, implementation: str) -> Results:
     # Every answer's own memory, under the name of chunk_backward's argument.
     answers = {name: _ARGUMENTS.get(name, name) for name in case.expected()}
-    made = {to: place.put(np.zeros_like(floats(case, name))) for name, to in answers.items()}
+    made = {to: place.put(np.zeros_like(floats(case, name)), name in IO) for name, to in answers.items()}
     ops.chunk_backward(
-        **place.given(case, (*_DELTA, "d_o", "d_final_state", "initial_state")),
-        cu_seqlens=place.put(case.get("cu_seqlens")),
+        **_given(case, place, (*_DELTA, "d_o", "d_final_state", "initial_state")),
+        cu_seqlens=_offsets(case, place),
         **made,
         **_options(case, ops.chunk_backward, implementation),
     )
@@ -101,9 +86,9 @@ def _gradients(case: Case, place: Place, implementation: str) -> Results:
 
 
 def _decode(case: Case, place: Place, implementation: str) -> Results:
-    given = place.given(case, _DELTA)
+    given = _given(case, place, _DELTA)
     options = _options(case, ops.recurrent_step, implementation)
-    state = place.put(_delta_state(case, given))
+    state = place.put(_delta_state(case, given), io=False)
     heads = {name: given.pop(name) for name in ("A_log", "dt_bias")}
     count = given["q"].shape[1] // case.fields["steps"]
     parts = []
@@ -120,7 +105,7 @@ def _decode(case: Case, place: Place, implementation: str) -> Results:
 def _layer_constants(case: Case, place: Place, implementation: str) -> dict[str, Any]:
     names = ("conv_weight", "conv_bias", "A_log", "dt_bias", "norm_weight")
     return {
-        **place.given(case, names),
+        **_given(case, place, names),
         **_options(case, ops.layer_decode, implementation),
         "packing": "flat" if case.fields["packing"] == "qwen3_5" else "interleaved",
         "rounding": case.fields.get("norm_rounding", "once"),
@@ -179,8 +164,8 @@ def _conv1d(case: Case, place: Place, implementation: str) -> Results:
     answer = case.get("final_state")
     state = None if answer is None else place.put(np.empty(answer.shape, np.float32))
     out = ops.causal_conv1d(
-        **place.given(case, ("x", "weight", "bias", "initial_state")),
-        cu_seqlens=place.put(case.get("cu_seqlens")),
+        **_given(case, place, ("x", "weight", "bias", "initial_state")),
+        cu_seqlens=_offsets(case, place),
         final_state=state,
         activation=case.fields.get("activation", "silu"),
         implementation=implementation,
@@ -193,7 +178,7 @@ def _conv1d(case: Case, place: Place, implementation: str) -> Results:
 
 def _gated_norm(case: Case, place: Place, implementation: str) -> Results:
     out = ops.gated_rms_norm(
-        **place.given(case, ("x", "z", "weight")),
+        **_given(case, place, ("x", "z", "weight")),
         eps=case.fields.get("norm_eps", 1e-6),
         activation=case.fields.get("activation", "silu"),
         rounding=case.fields.get("norm_rounding", "once"),
@@ -202,21 +187,32 @@ def _gated_norm(case: Case, place: Place, implementation: str) -> Results:
     return {"out": place.get(out)}
 
 
-# Stage -> (what it reads, what it writes); u and v_new are v without a delta rule.
-_STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "chunk_cumsum": (("g",), ("g_cumsum",)),
-    "scaled_dot_kkt": (("k", "beta"), ("A",)),
-    "solve_tril": (("A",), ("A_inverse",)),
-    "wy_fast": (("k", "v", "beta", "A_inverse"), ("u", "w")),
-    "chunk_h": (("k", "u", "w"), ("h", "v_new", "final_state")),
-    "chunk_o": (("q", "k", "v_new", "h"), ("o", "final_state")),
+# Stage -> (what it reads, what it writes, what it may write besides). In this order every tensor that a
+# stage reads is there when its turn comes.
+STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "chunk_cumsum": (("g",), ("g_cumsum",), ()),
+    "scaled_dot_kkt": (("k", "beta", "g_cumsum"), ("A",), ()),
+    "solve_tril": (("A",), ("A_inverse",), ()),
+    "wy_fast": (("k", "v", "beta", "g_cumsum", "A_inverse"), ("u", "w"), ()),
+    "cumsum_kkt": (("g", "k", "beta"), ("g_cumsum", "A"), ()),
+    "solve_wy": (("k", "v", "beta", "g_cumsum", "A"), ("u", "w"), ("A_inverse",)),
+    "chunk_h": (("k", "u", "w", "g_cumsum"), ("h", "v_new"), ("final_state",)),
+    "chunk_o": (("q", "k", "v_new", "g_cumsum", "h"), ("o",), ("final_state",)),
 }
-_PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "cumsum_kkt": (("g", "k", "beta"), ("g_cumsum", "A")),
-    "solve_wy": (("k", "v", "beta", "A"), ("u", "w", "A_inverse")),
-    **{stage: _STAGES[stage] for stage in ("chunk_h", "chunk_o")},
-}
-_LINEAR = {"chunk_h": ("k", "v"), "chunk_o": ("q", "k", "v", "h")}
+_PAIRS = ("cumsum_kkt", "solve_wy")
+_SINGLE = ("chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast")
+# Without a delta rule v stands for u and v_new.
+_LINEAR = {"chunk_h": ("k", "v", "g_cumsum"), "chunk_o": ("q", "k", "v", "g_cumsum", "h")}
+
+
+def run_stage(
+    stage: str, given: dict[str, Array | None], shapes: dict[str, tuple[int, ...]], place: Place, **options: Any
+) -> Results:
+    """The tensors of `shapes` that a stage makes of those that are given, by their names in cases."""
+    read = {_ARGUMENTS.get(name, name): place.put(array, name in IO) for name, array in given.items()}
+    made = {name: place.put(np.zeros(shape, np.float32), name in IO) for name, shape in shapes.items()}
+    ops.chunk_stage(stage, **read, **made, **options)
+    return {name: place.get(tensor) for name, tensor in made.items()}
 
 
 def _stages(case: Case, place: Place, implementation: str) -> Results:
@@ -224,29 +220,24 @@ def _stages(case: Case, place: Place, implementation: str) -> Results:
     before it, so that every one is judged alone."""
     expected = case.expected()
     linear = case.fields.get("rule", "gated_delta") == "linear_attention"
+    options = _options(case, ops.chunk_stage, implementation)
     results: Results = {}
-    stages = _PAIRS if case.fields.get("fused", "none") == "pairs" else _STAGES
-    for stage, (reads, writes) in stages.items():
+    for stage in (*(_PAIRS if case.fields.get("fused", "none") == "pairs" else _SINGLE), *_LINEAR):
+        reads, writes, more = STAGES[stage]
         if writes[0] not in expected:
             continue
         if linear:
             reads = _LINEAR.get(stage, reads)
+        if "g_cumsum" not in expected:
+            reads = tuple("g" if name == "g_cumsum" else name for name in reads)
         # States come from this stage where it carries them: without recorded states of chunks.
-        carries = stage == "chunk_h" or (stage == "chunk_o" and "h" not in expected)
-        made = [name for name in writes if name in expected]
-        if not carries:
-            made = [name for name in made if name != "final_state"]
-        if stage not in ("chunk_cumsum", "solve_tril", "cumsum_kkt"):
-            reads += ("g_cumsum" if "g_cumsum" in expected else "g",)
-        if carries:
+        if stage == "chunk_h" or (stage == "chunk_o" and "h" not in expected):
             reads += ("initial_state",)
-        given = place.given(case, reads)
-        for name in made:
-            given[name] = place.put(np.zeros(case.get(name).shape, np.float32))
-        cu_seqlens = place.put(case.get("cu_seqlens"))
-        options = _options(case, ops.chunk_stage, implementation)
-        ops.chunk_stage(stage, **given, cu_seqlens=cu_seqlens, **options)
-        results.update({name: place.get(given[name]) for name in made})
+        else:
+            more = tuple(name for name in more if name != "final_state")
+        given = {name: floats(case, name) for name in reads}
+        shapes = {name: case.get(name).shape for name in (*writes, *more) if name in expected}
+        results |= run_stage(stage, given, shapes, place, cu_seqlens=_offsets(case, place), **options)
     return results
 
 
@@ -261,10 +252,13 @@ _OPERATORS = {
 }
 
 
-def execute(case: Case, device: str, implementation: str) -> tuple[Results, str]:
-    """(results under the expected tensors' names, the kernel that the last call ran)."""
+def execute(
+    case: Case, device: str, implementation: str, dtype: str = "float32"
+) -> tuple[Results, str]:
+    """(results under the expected tensors' names, the kernel that the last call ran). dtype: of the
+    tokens of prefill, stages and gradients."""
     op = case.fields["op"]
     if op not in _OPERATORS:
         raise ValueError(f"{case.name}: op = {op}, expected one of {', '.join(_OPERATORS)}")
-    results = _OPERATORS[op](case, Place(device), implementation)
+    results = _OPERATORS[op](case, Place(device, dtype), implementation)
     return results, last_kernel()

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..check import Case
-from .execute import Array, execute
+from ..place import Array
+from .execute import execute
 
 _LENGTHS = (70, 0, 1, 129)
 
@@ -74,10 +75,11 @@ def self_check_cases() -> list[Case]:
     drawn.append(("conv1d", dict(op="conv1d"), conv))
     norm = dict(x=_draw(rng, 2, 9, 4, 64), z=_draw(rng, 2, 9, 4, 64), weight=_draw(rng, 64))
     drawn.append(("gated_norm", dict(op="gated_norm"), norm))
-    return [_answered(name, fields, tensors) for name, fields, tensors in drawn]
+    return [answered(name, fields, tensors) for name, fields, tensors in drawn]
 
 
-def _answered(name: str, fields: dict[str, Any], tensors: dict[str, Array]) -> Case:
+def answered(name: str, fields: dict[str, Any], tensors: dict[str, Array]) -> Case:
+    """A case with the answers of the reference, which computes in double."""
     named = {f"{name}.{tensor}": array for tensor, array in tensors.items()}
     case = Case(name, fields, named)
     for tensor, array in execute(case, "cpu", "reference")[0].items():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the parts of a report in order, keeps what is finished, and puts the report together."""
 
+import dataclasses
+import functools
 import pathlib
 import time
 from collections.abc import Callable
@@ -12,7 +14,6 @@ from .. import cases
 from . import (
     environment,
     first_call,
-    gradients,
     ladder,
     manifest,
     peers,
@@ -28,21 +29,26 @@ SCHEMA = "sluice.report/1"
 Part = tuple[str, Callable[[Callable[[float], None]], Any]]
 
 
-class Plan:
-    """What one report is asked: device, quick or full, tool, commit."""
+def _silent(call: Callable[..., Any], *arguments: Any) -> Callable[[Callable[[float], None]], Any]:
+    """A part that tells of no progress."""
+    return lambda step: call(*arguments)
 
-    def __init__(
-        self, device: str, quick: bool, tool_path: pathlib.Path | None, commit: str, speed: bool
-    ) -> None:
-        self.device = device
-        self.quick = quick
-        self.tool = tool_path
-        self.commit = commit
-        self.speed = speed
+
+@dataclasses.dataclass
+class Plan:
+    """What one report is asked: device, quick or full, tool, commit, whether speed is measured."""
+
+    device: str
+    quick: bool
+    tool: pathlib.Path | None
+    commit: str
+    speed: bool
+
+    def __post_init__(self) -> None:
         self.manifest = manifest.load()
-        self.facts = environment.describe(device, commit)
-        if tool_path is not None:
-            self.facts["tool"] = f"sluice bench, {tool.version(tool_path)}"
+        self.facts = environment.describe(self.device, self.commit)
+        if self.tool is not None:
+            self.facts["tool"] = f"sluice bench, {tool.version(self.tool)}"
 
     def fingerprint(self) -> dict[str, Any]:
         """What finished parts must agree in with a report that takes them over."""
@@ -56,19 +62,22 @@ class Plan:
 
     def parts(self) -> list[Part]:
         """(name, function of a progress callback) in the order in which they run."""
-        listed: list[Part] = [("operators", lambda step: self._operators())]
+        listed: list[Part] = [("operators", _silent(self._operators))]
+        measures = {"accuracy": ladder.measure, "stages": stages.measure, "gradients": ladder.measure_gradients}
         for dtype in self.manifest["ladder"]["limits"]:
-            listed.append((f"accuracy {dtype}", self._accuracy(dtype)))
-            listed.append((f"stages {dtype}", self._stages(dtype)))
-            listed.append((f"gradients {dtype}", self._gradients(dtype)))
-        listed.append(("first call", lambda step: first_call.measure(self.device)))
+            for name, measure in measures.items():
+                asked = (self.manifest, dtype, self.device, self.quick)
+                listed.append((f"{name} {dtype}", functools.partial(measure, *asked)))
+        listed.append(("first call", _silent(first_call.measure, self.device)))
         if not self.speed:
             return listed
         for workload in self.manifest["workloads"]:
             if self._fits(workload):
-                listed += self._speed(workload)
+                for i, call in enumerate(self._speed(workload)):
+                    name = f"speed: {workload['name']}" + (f" {i + 1}" if i else "")
+                    listed.append((name, _silent(call)))
         if peers.installed(self.device):
-            listed.append(("peers", lambda step: peers.measure(self.device, self.quick)))
+            listed.append(("peers", _silent(peers.measure, self.device, self.quick)))
         return listed
 
     def _fits(self, workload: dict[str, Any]) -> bool:
@@ -78,43 +87,15 @@ class Plan:
 
     def _operators(self) -> dict[str, Any]:
         report = cases.self_check(self.device)
-        rows = [
-            {"case": v.case, "kernel": report.kernels[v.case], "tensor": v.tensor}
-            | dict(zip(("whole", "head", "window"), v.errors))
-            | {"limit": v.limits[0], "passed": v.passed}
-            for v in report.verdicts
-        ]
+        rows = [{"case": v.case, "kernel": report.kernels[v.case], **ladder.row_of(v)} for v in report.verdicts]
         return {"rows": rows, "refused": report.unsupported}
 
-    def _accuracy(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
-        return lambda step: ladder.measure(self.manifest, dtype, self.device, self.quick, step)
-
-    def _stages(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
-        return lambda step: stages.measure(self.manifest, dtype, self.device, self.quick, step)
-
-    def _gradients(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
-        return lambda step: gradients.measure(self.manifest, dtype, self.device, self.quick, step)
-
-    def _speed(self, workload: dict[str, Any]) -> list[Part]:
-        path = self.tool
-        if path is None:
-            run = {"chunk_forward": timing.prefill, "recurrent_step": timing.decode}
-            call = run[workload["op"]]
-            return [
-                (
-                    f"speed: {workload['name']}",
-                    lambda step: call(self.device, workload, self.quick, self.commit),
-                )
-            ]
-
-        def calling(arguments: list[str]) -> Callable[[Callable[[float], None]], Any]:
-            return lambda step: tool.record(path, arguments, self.commit)
-
+    def _speed(self, workload: dict[str, Any]) -> list[Callable[[], dict[str, Any]]]:
+        """What gives the records of a workload."""
+        if self.tool is None:
+            return [functools.partial(timing.measure, self.device, workload, self.quick, self.commit)]
         commands = tool.arguments_of(workload, self.quick)
-        return [
-            (f"speed: {workload['name']}" + (f" {i + 1}" if i else ""), calling(arguments))
-            for i, arguments in enumerate(commands)
-        ]
+        return [functools.partial(tool.record, self.tool, arguments, self.commit) for arguments in commands]
 
 
 def run(
@@ -219,7 +200,8 @@ def _row_name(part: str, row: dict[str, Any], data: dict[str, Any]) -> str:
     names = [str(row[key]) for key in ("operator", "stage", "case", "tensor") if row.get(key)]
     limit = row.get("limit", data.get("limit"))
     bound = "" if limit is None else f", limit {limit:.1e}"
-    return f"{part}: {', '.join(names)}: error {row['whole']:.1e}{bound}"
+    error = "not a number" if row["whole"] is None else f"{row['whole']:.1e}"
+    return f"{part}: {', '.join(names)}: error {error}{bound}"
 
 
 def verdict(summary: dict[str, Any]) -> str:

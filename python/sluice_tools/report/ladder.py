@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Climbs the accuracy ladder of the op manifest: prefill end to end against the float64 recurrence,
-at lengths around every chunk border, with gates that forget nothing or everything and with keys
-that are nearly parallel."""
+"""Climbs the accuracy ladder of the op manifest: prefill end to end, and its gradients, against the float64
+recurrence, at lengths around every chunk border, with gates that forget nothing or everything and with
+keys that are nearly parallel."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from sluice import Unsupported, last_kernel, ops
+from sluice import Unsupported
 
-from ..cases.execute import Array, floats
-from ..check import Case, judge
+from ..cases import answered, execute
+from ..check import Case, Verdict, judge
+from ..place import Array
 
 _SEED = 20
+# Token by token in float64 the reference takes seconds for more.
+_MOST_TOKENS_BACKWARDS = 1024
 
 
 def items(manifest: dict[str, Any], quick: bool) -> Iterator[dict[str, Any]]:
@@ -108,63 +111,31 @@ def build(item: dict[str, Any], heads: dict[str, int], dtype: str, limit: float)
     }
     if gates is not None:
         tensors["g"] = gates[None].astype(np.float32)
-    name = item["name"]
-    fields = {"op": "prefill", "tolerance_rel_l2": limit}
-    case = Case(name, fields, {f"{name}.{key}": array for key, array in tensors.items()})
-    answers = run(case, "float32", "cpu", "reference")
-    named = {f"{name}.{key}": array for key, array in {**tensors, **answers}.items()}
-    return Case(name, fields, named)
+    return answered(item["name"], {"op": "prefill", "tolerance_rel_l2": limit}, tensors)
 
 
-def run(case: Case, dtype: str, device: str, implementation: str = "auto") -> dict[str, Array]:
-    """o and final_state of the library, q, k, v and o being `dtype` there; as float32."""
-    place = placer(dtype, device)
-    q, k, v = (place(floats(case, name), True) for name in ("q", "k", "v"))
-    gate, beta, state = (place(floats(case, n), False) for n in ("g", "beta", "initial_state"))
-    o = ops.chunk_forward(
-        q,
-        k,
-        v,
-        gate,
-        beta,
-        cu_seqlens=place(case.get("cu_seqlens"), False),
-        initial_state=state,
-        final_state=state,
-        implementation=implementation,
-    )
-    return {"o": fetched(o), "final_state": fetched(state)}
+def build_gradients(item: dict[str, Any], heads: dict[str, int], dtype: str, limit: float) -> Case:
+    """The item's case as one of op `gradients`, with gradients of o and of the final states."""
+    forward = build(item, heads, dtype, limit)
+    rng = np.random.default_rng(11)
+    given = ("q", "k", "v", "g", "beta", "initial_state")
+    tensors = {name: forward.get(name) for name in (*given, "cu_seqlens") if forward.get(name) is not None}
+    tensors["d_o"] = rounded(rng.standard_normal(tensors["v"].shape).astype(np.float32), dtype)
+    tensors["d_final_state"] = rng.standard_normal(tensors["initial_state"].shape).astype(np.float32)
+    # Answers are found by their names, so their memory comes first.
+    for name in given:
+        if name in tensors:
+            answer = f"d_{name}" if name == "initial_state" else f"d{name}"
+            tensors[answer] = np.zeros(tensors[name].shape, np.float32)
+    return answered(forward.name, {"op": "gradients", "tolerance_rel_l2": limit}, tensors)
 
 
-def placer(dtype: str, device: str) -> Callable[[Array | None, bool], Any]:
-    """A function that copies an array to the device, as `dtype` where its second argument says
-    so. ImportError without torch on a GPU, or without ml_dtypes for bfloat16 on the host."""
-    if device == "cpu":
-        kind: Any = dtype
-        if dtype == "bfloat16":
-            import ml_dtypes
-
-            kind = ml_dtypes.bfloat16
-
-        def put(array: Array | None, cast: bool) -> Any:
-            return None if array is None else array.astype(kind if cast else array.dtype)
-
-        return put
-    import torch
-
-    def move(array: Array | None, cast: bool) -> Any:
-        if array is None:
-            return None
-        tensor = torch.from_numpy(array.copy()).to(device)
-        return tensor.to(getattr(torch, dtype)) if cast else tensor
-
-    return move
-
-
-def fetched(tensor: Any) -> Array:
-    """The values on the host, float32."""
-    if isinstance(tensor, np.ndarray):
-        return tensor.astype(np.float32)
-    return np.asarray(tensor.float().cpu().numpy())
+def row_of(verdict: Verdict) -> dict[str, Any]:
+    """A tensor's errors: of the whole, of the worst head and of the worst window of 64 tokens (those two
+    may be twice the limit). JSON has no infinity, which is None."""
+    errors = (error if np.isfinite(error) else None for error in verdict.errors)
+    row = {"tensor": verdict.tensor, **dict(zip(("whole", "head", "window"), errors))}
+    return {**row, "limit": verdict.limits[0], "passed": verdict.passed}
 
 
 def measure(
@@ -174,29 +145,44 @@ def measure(
     quick: bool,
     step: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
-    """The ladder in one dtype: a row a tensor, with the errors of the whole, of the worst head and
-    of the worst window of 64 tokens (those two may be twice the limit)."""
+    """The ladder in one dtype: a row a tensor."""
+    return _climb(manifest, dtype, device, list(items(manifest, quick)), build, step)
+
+
+def measure_gradients(
+    manifest: dict[str, Any],
+    dtype: str,
+    device: str,
+    quick: bool,
+    step: Callable[[float], None] = lambda share: None,
+) -> dict[str, Any]:
+    """The ladder's cases of up to 1024 tokens backwards in one dtype: a row a gradient, judged as cases
+    of op `gradients` are, the ladder's limit being theirs."""
+    listed = [item for item in items(manifest, quick) if sum(item["lengths"]) <= _MOST_TOKENS_BACKWARDS]
+    return _climb(manifest, dtype, device, listed, build_gradients, step)
+
+
+def _climb(
+    manifest: dict[str, Any],
+    dtype: str,
+    device: str,
+    listed: list[dict[str, Any]],
+    case_of: Callable[..., Case],
+    step: Callable[[float], None],
+) -> dict[str, Any]:
     ladder = manifest["ladder"]
-    limit = ladder["limits"][dtype]
-    listed = list(items(manifest, quick))
-    rows, kernels = [], set()
+    heads, limit = ladder["heads"], ladder["limits"][dtype]
+    rows: list[dict[str, Any]] = []
+    kernels = set()
     for i, item in enumerate(listed):
         step(i / len(listed))
-        case = build(item, ladder["heads"], dtype, limit)
+        case = case_of(item, heads, dtype, limit)
         common = {"case": case.name, "gates": item["gates"], "keys": item["keys"]}
         try:
-            results = run(case, dtype, device)
+            results, kernel = execute(case, device, "auto", dtype)
         except Unsupported as refusal:
-            rows.append({**common, "tensor": "o", "refused": str(refusal), "passed": False})
+            rows.append({**common, "tensor": case.expected()[-1], "refused": str(refusal), "passed": False})
             continue
-        kernels.add(last_kernel())
-        for verdict in judge(case, results):
-            errors = dict(zip(("whole", "head", "window"), verdict.errors))
-            rows.append({**common, "tensor": verdict.tensor, **errors, "passed": verdict.passed})
-    return {
-        "dtype": dtype,
-        "limit": limit,
-        "heads": ladder["heads"],
-        "kernels": sorted(kernels),
-        "rows": rows,
-    }
+        kernels.add(kernel)
+        rows += [{**common, **row_of(verdict)} for verdict in judge(case, results)]
+    return {"dtype": dtype, "limit": limit, "heads": heads, "kernels": sorted(kernels), "rows": rows}

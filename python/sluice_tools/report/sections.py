@@ -10,9 +10,16 @@ from . import build, charts, page
 
 Report = dict[str, Any]
 Row = dict[str, Any]
+
+
+def _error(member: str) -> page.Column:
+    """A row's error, null being infinite; none where the row was refused."""
+    return lambda row: math.inf if row.get(member, 0) is None else row.get(member)
+
+
 _ERRORS: dict[str, page.Column] = {
-    "whole": "whole",
-    "worst head": "head",
+    "whole": _error("whole"),
+    "worst head": _error("head"),
     "worst window": lambda row: row.get("window") or None,
 }
 
@@ -150,8 +157,7 @@ def stages(report: Report, draw: bool) -> str:
     content = _own(report, "each stage on its twin's inputs, the ladder's cases")
     content += _worst_table("The worst of each stage", rows, "stage dtype", _whole)
     columns = page.named("stage dtype case tensor")
-    columns["error"] = lambda row: row.get("refused") or row["whole"]
-    columns["within"] = "passed"
+    columns |= {"error": lambda row: row.get("refused") or _whole(row), "within": "passed"}
     return content + page.folded("Every case", page.table("Relative L2 error", columns, rows))
 
 

@@ -1,29 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the single stages of the chunk form, each against its float64 twin. This table is the one
-place to plug a stage in."""
+"""Checks the single stages of the chunk form, each against its float64 twin."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sluice import Unsupported, last_kernel, ops
+from sluice import Unsupported, last_kernel
 
-from .ladder import fetched, gates_of, items, keys_of, placer, rounded
+from ..cases.execute import IO, STAGES, run_stage
+from ..check import relative
+from ..place import Place
+from .ladder import gates_of, items, keys_of, rounded
 
-# Stage -> (its inputs, its outputs), names as in sluice_chunk_stage_args. In this order every input
-# of a stage is there when its turn comes.
-STAGES: dict[str, tuple[list[str], list[str]]] = {
-    "chunk_cumsum": (["gate"], ["g_cumsum"]),
-    "scaled_dot_kkt": (["k", "beta", "g_cumsum"], ["A"]),
-    "solve_tril": (["A"], ["A_inverse"]),
-    "wy_fast": (["k", "v", "beta", "g_cumsum", "A_inverse"], ["u", "w"]),
-    "cumsum_kkt": (["gate", "k", "beta"], ["g_cumsum", "A"]),
-    "solve_wy": (["k", "v", "beta", "g_cumsum", "A"], ["u", "w"]),
-    "chunk_h": (["k", "u", "w", "g_cumsum"], ["h", "v_new"]),
-    "chunk_o": (["q", "k", "v_new", "g_cumsum", "h"], ["o"]),
-}
 _CHUNK = 64
-_TOKENS = ("q", "k", "v", "A", "A_inverse", "u", "w", "v_new", "h", "o")
 
 
 def _shapes(T: int, chunks: int, heads: dict[str, int]) -> dict[str, tuple[int, ...]]:
@@ -73,24 +62,25 @@ def _case_rows(
         "q": rng.standard_normal((1, T, heads["H"], heads["K"])) * heads["K"] ** -0.5,
         "k": keys_of(item["keys"], rng, (1, T, heads["H"], heads["K"])),
         "v": rng.standard_normal((1, T, heads["HV"], heads["V"])),
-        "gate": np.zeros((1, T, heads["HV"])) if gates is None else gates[None],
+        "g": np.zeros((1, T, heads["HV"])) if gates is None else gates[None],
         "beta": 1 / (1 + np.exp(-rng.standard_normal((1, T, heads["HV"])))),
     }
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = []
-    for stage, (inputs, outputs) in STAGES.items():
-        given = {
-            name: rounded(tensors[name], dtype)
-            if name in _TOKENS
-            else tensors[name].astype(np.float32)
-            for name in inputs
-        }
+    twin, place = Place("cpu"), Place(device, dtype)
+
+    def run(stage: str, given: Any, outputs: tuple[str, ...], where: Place, implementation: str) -> Any:
         made = {name: shapes[name] for name in outputs}
-        truth = _run(stage, given, made, offsets, placer("float32", "cpu"), "reference")
+        options = {"chunk_size": _CHUNK, "implementation": implementation}
+        return run_stage(stage, given, made, where, cu_seqlens=where.put(offsets, io=False), **options)
+
+    rows = []
+    for stage, (inputs, outputs, _) in STAGES.items():
+        given = {name: rounded(tensors[name], dtype if name in IO else "float32") for name in inputs}
+        truth = run(stage, given, outputs, twin, "reference")
         tensors.update(truth)
         common = {"case": item["name"], "stage": stage}
         try:
-            results = _run(stage, given, made, offsets, placer(dtype, device), "auto")
+            results = run(stage, given, outputs, place, "auto")
         except Unsupported as refusal:
             rows.append({**common, "tensor": "", "refused": str(refusal), "passed": False})
             continue
@@ -98,36 +88,10 @@ def _case_rows(
         if stage == "cumsum_kkt" and device != "cpu":
             # There A goes on from sums as they are stored, in float32: their rounding is no error
             # of A's. CPU kernels go on with what they computed (sluice_chunk_stage_args).
-            sums = {**given, "g_cumsum": np.asarray(results["g_cumsum"], np.float32)}
-            del sums["gate"]
-            made, place = {"A": shapes["A"]}, placer("float32", "cpu")
-            truth |= _run("scaled_dot_kkt", sums, made, offsets, place, "reference")
+            sums = {"k": given["k"], "beta": given["beta"], "g_cumsum": results["g_cumsum"]}
+            truth |= run("scaled_dot_kkt", sums, ("A",), twin, "reference")
         for name in outputs:
-            error = _error(results[name], truth[name])
-            row = {**common, "tensor": name, "kernel": kernel, "whole": error}
-            rows.append({**row, "passed": error <= limit})
+            error = relative(*(np.asarray(found[name], np.float64) for found in (results, truth)))
+            row = {**common, "tensor": name, "kernel": kernel, "limit": limit, "passed": error <= limit}
+            rows.append({**row, "whole": error if np.isfinite(error) else None})
     return rows
-
-
-def _error(x: Any, truth: Any) -> float:
-    """Relative L2, in double; infinite where there is a NaN."""
-    difference = np.asarray(x, np.float64) - truth
-    error = float(np.sqrt(np.sum(difference * difference)))
-    norm = float(np.sqrt(np.sum(np.square(truth, dtype=np.float64))))
-    return error / max(norm, 1e-30) if np.isfinite(error) else float("inf")
-
-
-def _run(
-    stage: str,
-    given: dict[str, Any],
-    made: dict[str, tuple[int, ...]],
-    offsets: Any,
-    place: Any,
-    implementation: str,
-) -> dict[str, Any]:
-    placed = {name: place(array, name in _TOKENS) for name, array in given.items()}
-    for name, shape in made.items():
-        placed[name] = place(np.zeros(shape, np.float32), name in _TOKENS)
-    options: dict[str, Any] = {"chunk_size": _CHUNK, "implementation": implementation}
-    ops.chunk_stage(stage, **placed, cu_seqlens=place(offsets, False), **options)
-    return {name: fetched(placed[name]) for name in made}

@@ -3,14 +3,14 @@
 tool: wall time of calls, coarser than the tool's (host cost included, inputs warm). Records have
 the tool's schemas."""
 
-import time
-from collections.abc import Callable
+import statistics
 from typing import Any
 
 import numpy as np
 from sluice import __version__, last_kernel
 
 from .. import bench
+from ..place import Place
 from . import environment, manifest
 
 _PROBE_BYTES = 1 << 27
@@ -18,106 +18,63 @@ _PROBE_SIZE = 1024
 _COMMAND = "python -m sluice report, without the tool"
 
 
-def _best(call: Callable[[], object], wait: Callable[[], None]) -> float:
-    times = []
-    for _ in range(4):
-        wait()
-        start = time.perf_counter()
-        call()
-        wait()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
-
-
-def ceilings(place: Any) -> dict[str, Any]:
+def ceilings(place: Place) -> dict[str, Any]:
     """FLOP and bytes a second of a matrix product and a copy: NumPy's on the host (its own threads),
     torch's on a GPU."""
     rng = np.random.default_rng(0)
     square = place.put(rng.standard_normal((_PROBE_SIZE, _PROBE_SIZE), np.float32))
-    block = place.put(np.zeros(_PROBE_BYTES // 4, np.float32), io=False)
-    other = place.put(np.zeros(_PROBE_BYTES // 4, np.float32), io=False)
+    block, other = (place.put(np.zeros(_PROBE_BYTES // 4, np.float32), io=False) for _ in range(2))
 
     def copy() -> None:
         other[:] = block
 
-    product = _best(lambda: square @ square, place.wait)
-    moved = _best(copy, place.wait)
-    who = "NumPy" if isinstance(place, bench.Host) else "torch"
+    who = "NumPy" if place.device == "cpu" else "torch"
     return {
-        "flop_per_second": 2 * _PROBE_SIZE**3 / product,
+        "flop_per_second": 2 * _PROBE_SIZE**3 / min(bench.times(place, lambda: square @ square)),
         "flop_source": f"{place.dtype} matrix product of {who}",
-        "bytes_per_second": 2 * _PROBE_BYTES / moved,
+        "bytes_per_second": 2 * _PROBE_BYTES / min(bench.times(place, copy)),
         "bytes_source": f"copy by {who}, bytes read and written",
     }
 
 
-def _time(place: Any, shape: tuple[int, int], heads: str, decode: bool) -> dict[str, Any]:
-    H, HV = (int(n) for n in heads.split("/"))
-    call = bench.call_of(place, shape, (H, HV), 128, decode)
-    low, middle, high = bench.quartiles(place, call)
-    row = {"H": H, "HV": HV, "K": 128, "V": 128, "kernel": last_kernel(), "failure": ""}
-    return {**row, "low": low, "middle": middle, "high": high, "peers": []}
-
-
-def prefill(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
-    """A record as of `sluice bench prefill`: one sequence of each length."""
-    place = bench.Host() if device == "cpu" else bench.Gpu()
+def measure(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
+    """A record as of `sluice bench prefill`, one sequence of each length, or as of `sluice bench decode`,
+    one token, float32 states, which stay warm."""
+    decode = workload["op"] == "recurrent_step"
+    place = bench.place_on(device)
+    found = ceilings(place)
     dtype = {"float32": "fp32", "bfloat16": "bf16"}[place.dtype]
-    found, rows = ceilings(place), []
-    content = manifest.load()
-    for T in workload["quick tokens"] if quick else workload["tokens"]:
-        row = _time(place, (1, T), workload["heads"][0], decode=False)
-        symbols = {name: row[name] for name in ("H", "HV", "K", "V")}
-        symbols.update(tokens=T, N=1, e=4 if dtype == "fp32" else 2)
-        flops = manifest.cost(content, "chunk_forward", "chunk", "flops", **symbols) or 0.0
-        moved = manifest.cost(content, "chunk_forward", "chunk", "bytes", **symbols) or 0.0
-        floor = max(flops / found["flop_per_second"], moved / found["bytes_per_second"])
-        row.update(
-            lengths=f"{T}x1",
-            ms=1e3 * row["middle"],
-            ms_min=1e3 * row["low"],
-            ms_p90=1e3 * row["high"],
-            tflops=1e-12 * flops / row["middle"],
-            gb_per_s=1e-9 * moved / row["middle"],
-            share_of_floor=floor / row["middle"],
-        )
+    H, HV = (int(n) for n in workload["heads"][0].split("/"))
+    heads = {"H": H, "HV": HV, "K": 128, "V": 128}
+    unit, factor = ("us", 1e6) if decode else ("ms", 1e3)
+    rows = []
+    sizes = "batches" if decode else "tokens"
+    for size in workload[f"quick {sizes}" if quick else sizes]:
+        call = bench.call_of(place, (size, 1) if decode else (1, size), (H, HV), 128, decode)
+        low, middle, high = statistics.quantiles(bench.times(place, call), n=4)
+        row = {**heads, "kernel": last_kernel(), unit: factor * middle}
+        row |= {f"{unit}_min": factor * low, f"{unit}_p90": factor * high, "peers": []}
+        if decode:
+            moved = 2 * 4 * 128 * 128 * HV * size
+            row |= {"B": size, "T": 1, "state": "fp32", "writes": "last"}
+            row["share_of_copy"] = moved / middle / found["bytes_per_second"]
+        else:
+            symbols = {**heads, "tokens": size, "N": 1, "e": 4 if dtype == "fp32" else 2}
+            floor = max(
+                (manifest.cost(manifest.load(), "chunk_forward", "chunk", what, **symbols) or 0.0) / found[speed]
+                for what, speed in (("flops", "flop_per_second"), ("bytes", "bytes_per_second"))
+            )
+            row |= {"lengths": f"{size}x1", "share_of_floor": floor / middle}
         rows.append(row)
-    return _record("prefill", device, commit, rows, ceilings=found, settings={"dtype": dtype})
-
-
-def decode(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
-    """A record as of `sluice bench decode`: one token, float32 states, which stay warm."""
-    place = bench.Host() if device == "cpu" else bench.Gpu()
-    found, rows = ceilings(place), []
-    for B in workload["quick batches"] if quick else workload["batches"]:
-        row = _time(place, (B, 1), workload["heads"][0], decode=True)
-        states = 2 * 4 * 128 * 128 * row["HV"] * B
-        row.update(
-            B=B,
-            T=1,
-            state="fp32",
-            writes="last",
-            us=1e6 * row["middle"],
-            us_min=1e6 * row["low"],
-            us_p90=1e6 * row["high"],
-            share_of_copy=states / row["middle"] / found["bytes_per_second"],
-        )
-        rows.append(row)
-    extra = {"op": "recurrent_step", "bytes_per_second": found["bytes_per_second"]}
-    return _record("step", device, commit, rows, **extra)
-
-
-def _record(
-    kind: str, device: str, commit: str, rows: list[dict[str, Any]], **more: Any
-) -> dict[str, Any]:
-    name = environment.gpu_name() if device == "cuda" else environment.cpu_name()
     return {
-        "schema": f"sluice.bench.{kind}/1",
+        "schema": f"sluice.bench.{'step' if decode else 'prefill'}/1",
+        "op": workload["op"],
         "date": environment.now(),
         "sluice": __version__,
         "commit": commit,
         "command": _COMMAND,
-        "machine": {"name": name},
+        "machine": {"name": environment.gpu_name() if device == "cuda" else environment.cpu_name()},
+        "ceilings": found,
+        "settings": {"dtype": dtype},
         "rows": rows,
-        **more,
     }
