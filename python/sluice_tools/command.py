@@ -20,6 +20,11 @@ _EXAMPLES = """examples:
 exit status: 0 done, 1 wrong results or an error, 2 unknown arguments, 3 not supported here
 """
 
+_REPORT = """Runs accuracy and speed on this machine and writes one HTML page that needs nothing
+else, and the same as JSON. Finished parts are kept beside the page until it is complete: after an
+interruption the same command goes on. Numbers of other machines come from records (--results) and
+are labelled with device, commit and version. Charts need matplotlib (sluice-gdn[report])."""
+
 
 def _info(arguments: argparse.Namespace) -> int:
     for key, value in sluice.info().items():
@@ -84,6 +89,12 @@ def _bench(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _report(arguments: argparse.Namespace) -> int:
+    from .report.command import run
+
+    return run(arguments)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sluice",
@@ -137,18 +148,33 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_report(commands: Any) -> None:
-    """The report, whose modules need NumPy."""
-    try:
-        from .report import command
-    except ImportError as error:
-        report = commands.add_parser("report", help="accuracy and speed as a page (needs NumPy)")
-        report.set_defaults(run=_missing, error=error)
-    else:
-        command.add(commands)
-
-
-def _missing(arguments: argparse.Namespace) -> int:
-    raise arguments.error
+    report = commands.add_parser(
+        "report",
+        help="accuracy and speed as an HTML page and JSON (needs NumPy)",
+        description=_REPORT,
+    )
+    report.add_argument(
+        "-o", "--output", default="sluice-report.html", metavar="FILE.html", help="the page"
+    )
+    report.add_argument("--quick", action="store_true", help="fewer lengths, fewer repetitions")
+    report.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    report.add_argument(
+        "--results",
+        action="append",
+        metavar="DIR",
+        help="records to show beside (default: benchmarks/results/h200 of a source tree)",
+    )
+    report.add_argument("--no-results", action="store_true", help="this machine's numbers alone")
+    report.add_argument("--tool", help="the benchmark tool (default: $SLUICE_TOOL, PATH, a build)")
+    report.add_argument("--commit", help="what to record as the commit measured")
+    report.add_argument("--no-speed", action="store_true", help="accuracy and first call alone")
+    report.add_argument("--no-charts", action="store_true", help="tables alone")
+    report.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no part after so many seconds"
+    )
+    report.add_argument("--fresh", action="store_true", help="drop what an interrupted run left")
+    report.add_argument("--from", dest="json", metavar="FILE.json", help="only draw a report again")
+    report.set_defaults(run=_report)
 
 
 def _text_of(error: Exception) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command `python -m sluice report`: options, files, exit status."""
+"""Runs the command `python -m sluice report`: from its options to files and exit status."""
 
 import argparse
 import json
@@ -16,11 +16,6 @@ from ..counts import counted
 from . import build, charts, environment, page, sections, speed_sections, tool
 from .progress import Progress
 from .state import State
-
-_DESCRIPTION = """Runs accuracy and speed on this machine and writes one HTML page that needs nothing
-else, and the same as JSON. Finished parts are kept beside the page until it is complete: after an
-interruption the same command goes on. Numbers of other machines come from records (--results) and
-are labelled with device, commit and version. Charts need matplotlib (sluice-gdn[report])."""
 
 _NO_ROWS = "Not measured, no record given."
 # What the page has: name, heading, who writes it, and what stands there where that is nothing.
@@ -48,35 +43,6 @@ _SECTIONS: tuple[tuple[str, str, tuple[Callable[[dict[str, Any], bool], str], ..
     ("environment", "Environment", (sections.environment,), ""),
     ("sources", "Sources", (sections.sources,), ""),
 )
-
-
-def add(commands: Any) -> None:
-    """Adds the command to the parser of `python -m sluice`."""
-    parser = commands.add_parser(
-        "report", help="accuracy and speed as an HTML page and JSON", description=_DESCRIPTION
-    )
-    parser.add_argument(
-        "-o", "--output", default="sluice-report.html", metavar="FILE.html", help="the page"
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer lengths, fewer repetitions")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument(
-        "--results",
-        action="append",
-        metavar="DIR",
-        help="records to show beside (default: benchmarks/results/h200 of a source tree)",
-    )
-    parser.add_argument("--no-results", action="store_true", help="this machine's numbers alone")
-    parser.add_argument("--tool", help="the benchmark tool (default: $SLUICE_TOOL, PATH, a build)")
-    parser.add_argument("--commit", help="what to record as the commit measured")
-    parser.add_argument("--no-speed", action="store_true", help="accuracy and first call alone")
-    parser.add_argument("--no-charts", action="store_true", help="tables alone")
-    parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="begin no part after so many seconds"
-    )
-    parser.add_argument("--fresh", action="store_true", help="drop what an interrupted run left")
-    parser.add_argument("--from", dest="json", metavar="FILE.json", help="only draw a report again")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
