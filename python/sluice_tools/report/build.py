@@ -63,7 +63,11 @@ class Plan:
     def parts(self) -> list[Part]:
         """(name, function of a progress callback) in the order in which they run."""
         listed: list[Part] = [("operators", _silent(self._operators))]
-        measures = {"accuracy": ladder.measure, "stages": stages.measure, "gradients": ladder.measure_gradients}
+        measures: dict[str, Callable[..., Any]] = {
+            "accuracy": ladder.measure,
+            "stages": stages.measure,
+            "gradients": functools.partial(ladder.measure, backwards=True),
+        }
         for dtype in self.manifest["ladder"]["limits"]:
             for name, measure in measures.items():
                 asked = (self.manifest, dtype, self.device, self.quick)

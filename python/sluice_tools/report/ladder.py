@@ -144,39 +144,20 @@ def measure(
     device: str,
     quick: bool,
     step: Callable[[float], None] = lambda share: None,
+    backwards: bool = False,
 ) -> dict[str, Any]:
-    """The ladder in one dtype: a row a tensor."""
-    return _climb(manifest, dtype, device, list(items(manifest, quick)), build, step)
-
-
-def measure_gradients(
-    manifest: dict[str, Any],
-    dtype: str,
-    device: str,
-    quick: bool,
-    step: Callable[[float], None] = lambda share: None,
-) -> dict[str, Any]:
-    """The ladder's cases of up to 1024 tokens backwards in one dtype: a row a gradient, judged as cases
-    of op `gradients` are, the ladder's limit being theirs."""
-    listed = [item for item in items(manifest, quick) if sum(item["lengths"]) <= _MOST_TOKENS_BACKWARDS]
-    return _climb(manifest, dtype, device, listed, build_gradients, step)
-
-
-def _climb(
-    manifest: dict[str, Any],
-    dtype: str,
-    device: str,
-    listed: list[dict[str, Any]],
-    case_of: Callable[..., Case],
-    step: Callable[[float], None],
-) -> dict[str, Any]:
+    """The ladder in one dtype: a row a tensor. backwards: its cases of up to 1024 tokens, a row a gradient,
+    judged as cases of op `gradients` are, the ladder's limit being theirs."""
     ladder = manifest["ladder"]
     heads, limit = ladder["heads"], ladder["limits"][dtype]
+    listed = list(items(manifest, quick))
+    if backwards:
+        listed = [item for item in listed if sum(item["lengths"]) <= _MOST_TOKENS_BACKWARDS]
     rows: list[dict[str, Any]] = []
     kernels = set()
     for i, item in enumerate(listed):
         step(i / len(listed))
-        case = case_of(item, heads, dtype, limit)
+        case = (build_gradients if backwards else build)(item, heads, dtype, limit)
         common = {"case": case.name, "gates": item["gates"], "keys": item["keys"]}
         try:
             results, kernel = execute(case, device, "auto", dtype)

@@ -2,14 +2,14 @@
 """Times peers that happen to be installed, in this process beside Sluice, in turns, on the same
 inputs: transformers' layers (torch, or fla's kernels where it finds them), and flash-linear-attention on a GPU."""
 
-import contextlib
 import importlib.util
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from sluice import functional
@@ -30,20 +30,6 @@ def installed(device: str) -> dict[str, str]:
     if device == "cuda" and importlib.util.find_spec("fla") is not None:
         peers["fla"] = f"flash-linear-attention {versions.get('fla', '')}".strip()
     return peers
-
-
-@contextlib.contextmanager
-def _without_sluice_in_fla() -> Iterator[None]:
-    """An installed Sluice is a backend of fla (docs/engines/fla.md): here it would race itself."""
-    before = os.environ.get("FLA_SLUICE")
-    os.environ["FLA_SLUICE"] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["FLA_SLUICE"]
-        else:
-            os.environ["FLA_SLUICE"] = before
 
 
 def _entry(name: str) -> Callable[..., Any]:
@@ -71,16 +57,11 @@ def measure(device: str, quick: bool) -> list[dict[str, Any]]:
         q, k, v = (t.to(device, dtype) for t in tensors)
         gate, beta = gate.to(device), beta.to(device)
         for name, label in installed(device).items():
-            row: dict[str, Any] = {
-                "peer": label,
-                "tokens": tokens,
-                "H": _HEADS,
-                "HV": _HEADS,
-                "dim": _DIM,
-            }
+            row: dict[str, Any] = {"peer": label, "tokens": tokens, "H": _HEADS, "HV": _HEADS, "dim": _DIM}
             row["dtype"] = str(dtype).rpartition(".")[2]
             try:
-                with _without_sluice_in_fla():
+                # An installed Sluice is a backend of fla (docs/engines/fla.md): here it would race itself.
+                with mock.patch.dict(os.environ, FLA_SLUICE="0"):
                     entry = _entry(name)
                     if name == "fla" and label.endswith("attention"):  # a folder, not installed
                         row["peer"] += f" {getattr(sys.modules['fla'], '__version__', '')}"
