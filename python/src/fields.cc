@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <string>
 #include <unordered_map>
 
 #include "tables.hpp"
@@ -60,10 +61,19 @@ size_t slot_of(const void* object, size_t salt, size_t size) noexcept {
 
 const Operator& operator_of(int op) noexcept { return kOperators[op]; }
 
-int operator_named(const char* name) noexcept {
-  for (int op = 0; op < SLUICE_OP_COUNT; ++op) {
-    if (std::strcmp(kOperators[op].name, name) == 0) return op;
+int operator_index(PyObject* name) noexcept {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
+  for (int op = 0; text != nullptr && op < SLUICE_OP_COUNT; ++op) {
+    if (std::strcmp(kOperators[op].name, text) == 0) return op;
   }
+  if (PyErr_Occurred() != nullptr) return -1;
+  std::string names;
+  for (int op = 0; op < SLUICE_OP_COUNT; ++op) {
+    names += op == 0 ? "" : op + 1 < SLUICE_OP_COUNT ? ", " : " or ";
+    names += kOperators[op].name;
+  }
+  fail(SLUICE_INVALID_ARGUMENT, "sluice: op = %.60s, expected %s", text == nullptr ? "?" : text,
+       names.c_str());
   return -1;
 }
 

@@ -63,8 +63,8 @@ struct Operator {
 /// By sluice_op.
 const Operator& operator_of(int op) noexcept;
 
-/// Index of the operator of that name, -1 if there is none.
-int operator_named(const char* name) noexcept;
+/// Index of the operator that a str names; -1 with an exception.
+int operator_index(PyObject* name) noexcept;
 
 constexpr int kMostKeywords = 64;
 

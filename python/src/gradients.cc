@@ -1,12 +1,10 @@
 // Runs the backward pass of a recorded chunk_forward: memory for what is wanted, one call, a tuple.
 // SPDX-License-Identifier: Apache-2.0
-#include "gradients.hpp"
-
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "call.hpp"
+#include "recording.hpp"
 #include "sluice/sluice.h"
 
 namespace sluice::python {
@@ -25,10 +23,6 @@ struct Makers {
 };
 Makers makers;
 
-void keep(PyObject** place, PyObject* object) noexcept {
-  const Ref old(std::exchange(*place, object));
-}
-
 bool is_tuple(PyObject* object, Py_ssize_t least, Py_ssize_t most) noexcept {
   if (PyTuple_Check(object) == 0) return false;
   const Py_ssize_t size = PyTuple_Size(object);
@@ -43,13 +37,18 @@ PyObject* make_by(PyObject* function, PyObject* input) noexcept {
 
 }  // namespace
 
-void set_gradient_makers(PyObject* like, PyObject* zeros_like, PyObject* keywords) noexcept {
-  keep(&makers.like, Py_NewRef(like));
-  keep(&makers.zeros_like, Py_NewRef(zeros_like));
-  keep(&makers.keywords, Py_NewRef(keywords));
+PyObject* set_gradient_makers(PyObject* /*module*/, PyObject* arguments) noexcept {
+  PyObject *like = nullptr, *zeros_like = nullptr, *keywords = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOO!", &like, &zeros_like, &PyDict_Type, &keywords) == 0) {
+    return nullptr;
+  }
+  hold(&makers.like, like);
+  hold(&makers.zeros_like, zeros_like);
+  hold(&makers.keywords, keywords);
+  return Py_NewRef(Py_None);
 }
 
-PyObject* chunk_gradients(PyObject* const* given, Py_ssize_t count) noexcept {
+PyObject* chunk_gradients(PyObject* /*module*/, PyObject* const* given, Py_ssize_t count) noexcept {
   if (count != 5 || makers.keywords == nullptr || !is_tuple(given[0], kFew + 1, kAll + 1) ||
       !is_tuple(given[1], PyTuple_Size(given[0]) - 1, PY_SSIZE_T_MAX) ||
       !is_tuple(given[2], 0, kMostOptions)) {

@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "call.hpp"
 #include "entrance.hpp"
 #include "fields.hpp"
-#include "gradients.hpp"
 #include "python.hpp"
 #include "recording.hpp"
 #include "sluice/sluice.h"
@@ -24,22 +24,6 @@ PyObject* error_classes[kCodes];  // set once, at import
 template <int op, bool recorded>
 PyObject* run_operator(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return run(op, values, count, names, recorded);
-}
-
-/// Operator index of a str; -1 with an exception.
-int operator_index(PyObject* name) noexcept {
-  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
-  const int op = text != nullptr ? operator_named(text) : -1;
-  if (op < 0 && PyErr_Occurred() == nullptr) {
-    std::string names = operator_of(0).name;
-    for (int i = 1; i < SLUICE_OP_COUNT; ++i) {
-      names += i + 1 < SLUICE_OP_COUNT ? ", " : " or ";
-      names += operator_of(i).name;
-    }
-    fail(SLUICE_INVALID_ARGUMENT, "sluice: op = %.60s, expected %s", text == nullptr ? "?" : text,
-         names.c_str());
-  }
-  return op;
 }
 
 PyObject* supported(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
@@ -113,74 +97,30 @@ PyObject* warm_up(PyObject*, PyObject* arguments) {
   return nullptr;
 }
 
-PyObject* count_writes(PyObject*, PyObject* arguments) {
-  PyObject *counter = nullptr, *otherwise = nullptr;
-  if (PyArg_ParseTuple(arguments, "OO", &counter, &otherwise) == 0) return nullptr;
-  set_write_counters(counter, otherwise);
-  return Py_NewRef(Py_None);
-}
-
-PyObject* record_gradients(PyObject*, PyObject* arguments) {
-  PyObject *name = nullptr, *inputs = nullptr, *function = nullptr;
-  if (PyArg_ParseTuple(arguments, "OO!O", &name, &PyTuple_Type, &inputs, &function) == 0) {
-    return nullptr;
-  }
-  const int op = operator_index(name);
-  Keywords read;
-  if (op < 0 || !read_names(op, inputs, &read)) return nullptr;
-  uint64_t mask = 0;
-  for (int i = 0; i < read.count; ++i) mask |= uint64_t{1} << read.position[i];
-  set_recorder(op, mask, function);
-  return Py_NewRef(Py_None);
-}
-
-PyObject* gradient_makers(PyObject*, PyObject* arguments) {
-  PyObject *like = nullptr, *zeros_like = nullptr, *keywords = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOO!", &like, &zeros_like, &PyDict_Type, &keywords) == 0) {
-    return nullptr;
-  }
-  set_gradient_makers(like, zeros_like, keywords);
-  return Py_NewRef(Py_None);
-}
-
-PyObject* gradients(PyObject*, PyObject* const* values, Py_ssize_t count) {
-  return chunk_gradients(values, count);
-}
-
-using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
-using FastKeywords = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-PyCFunction as_method(FastKeywords function) noexcept {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
-PyCFunction as_method(Fast function) noexcept {
+template <class Function>
+PyCFunction as_method(Function* function) noexcept {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
-// Each operator twice: the second form is for calls while gradients are enabled.
-#define OPERATOR(name, op)                                              \
-  {name, as_method(run_operator<op, false>), kFast, nullptr}, {         \
-    name "_recorded", as_method(run_operator<op, true>), kFast, nullptr \
-  }
-PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
-                         OPERATOR("recurrent_step", SLUICE_OP_RECURRENT_STEP),
-                         OPERATOR("causal_conv1d", SLUICE_OP_CAUSAL_CONV1D),
-                         OPERATOR("gated_rms_norm", SLUICE_OP_GATED_RMS_NORM),
-                         OPERATOR("layer_prefill", SLUICE_OP_LAYER_PREFILL),
-                         OPERATOR("layer_decode", SLUICE_OP_LAYER_DECODE),
-                         OPERATOR("chunk_stage", SLUICE_OP_CHUNK_STAGE),
-                         OPERATOR("chunk_backward", SLUICE_OP_CHUNK_BACKWARD),
-                         OPERATOR("chunk_summary", SLUICE_OP_CHUNK_SUMMARY),
-                         OPERATOR("state_fold", SLUICE_OP_STATE_FOLD),
-                         OPERATOR("causal_conv1d_backward", SLUICE_OP_CAUSAL_CONV1D_BACKWARD),
-                         OPERATOR("gated_rms_norm_backward", SLUICE_OP_GATED_RMS_NORM_BACKWARD),
-                         OPERATOR("layer_backward", SLUICE_OP_LAYER_BACKWARD),
-                         {"supported", as_method(supported), kFast, nullptr},
+
+/// Adds each operator twice: the second form is for calls while gradients are enabled.
+template <int... op>
+bool add_operators(PyObject* module, std::integer_sequence<int, op...>) {
+  static const std::string recorded[] = {std::string(operator_of(op).name) + "_recorded" ...};
+  static PyMethodDef added[] = {
+      PyMethodDef{operator_of(op).name, as_method(run_operator<op, false>), kFast, nullptr}...,
+      PyMethodDef{recorded[op].c_str(), as_method(run_operator<op, true>), kFast, nullptr}...,
+      {nullptr, nullptr, 0, nullptr}};
+  return PyModule_AddFunctions(module, added) == 0;
+}
+
+PyMethodDef methods[] = {{"supported", as_method(supported), kFast, nullptr},
                          {"fields", fields, METH_O, nullptr},
-                         {"count_writes", count_writes, METH_VARARGS, nullptr},
-                         {"record_gradients", record_gradients, METH_VARARGS, nullptr},
-                         {"gradient_makers", gradient_makers, METH_VARARGS, nullptr},
-                         {"chunk_gradients", as_method(gradients), METH_FASTCALL, nullptr},
+                         {"count_writes", set_write_counters, METH_VARARGS, nullptr},
+                         {"record_gradients", set_recorder, METH_VARARGS, nullptr},
+                         {"gradient_makers", set_gradient_makers, METH_VARARGS, nullptr},
+                         {"chunk_gradients", as_method(chunk_gradients), METH_FASTCALL, nullptr},
                          {"version", version, METH_NOARGS, nullptr},
                          {"capability", capability, METH_NOARGS, nullptr},
                          {"implementations", implementations, METH_NOARGS, nullptr},
@@ -260,5 +200,6 @@ PyMODINIT_FUNC PyInit__core(void) {
   if (name == nullptr) return nullptr;
   package = name;
   package.resize(package.rfind('.'));
-  return load_error_classes() ? module.release() : nullptr;
+  using Every = std::make_integer_sequence<int, SLUICE_OP_COUNT>;
+  return add_operators(module.get(), Every()) && load_error_classes() ? module.release() : nullptr;
 }

@@ -34,6 +34,11 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
+/// Holds `object` where another object was held.
+inline void hold(PyObject** place, PyObject* object) noexcept {
+  const Ref old(std::exchange(*place, Py_NewRef(object)));
+}
+
 /// sluice's exception class for a sluice_code; borrowed.
 PyObject* error_class(int code) noexcept;
 

@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cstring>
-#include <utility>
 
 namespace sluice::python {
 namespace {
@@ -87,9 +86,12 @@ uint64_t written_fields(int op, uint64_t given, const Arguments& arguments) noex
   return found & given;
 }
 
-void set_write_counters(PyObject* counter, PyObject* otherwise) noexcept {
-  const Ref old(std::exchange(write_counter, Py_NewRef(counter)));
-  const Ref other(std::exchange(other_counter, Py_NewRef(otherwise)));
+PyObject* set_write_counters(PyObject* /*module*/, PyObject* arguments) noexcept {
+  PyObject *counter = nullptr, *otherwise = nullptr;
+  if (PyArg_ParseTuple(arguments, "OO", &counter, &otherwise) == 0) return nullptr;
+  hold(&write_counter, counter);
+  hold(&other_counter, otherwise);
+  return Py_NewRef(Py_None);
 }
 
 bool count_writes(uint64_t written, PyObject* const* tensors) noexcept {
@@ -105,9 +107,20 @@ bool count_writes(uint64_t written, PyObject* const* tensors) noexcept {
   return static_cast<bool>(Ref(PyObject_CallFunctionObjArgs(other_counter, list.get(), nullptr)));
 }
 
-void set_recorder(int op, uint64_t inputs, PyObject* function) noexcept {
-  recorders[op].inputs = inputs;
-  const Ref old(std::exchange(recorders[op].function, Py_NewRef(function)));
+PyObject* set_recorder(PyObject* /*module*/, PyObject* arguments) noexcept {
+  PyObject *name = nullptr, *inputs = nullptr, *function = nullptr;
+  if (PyArg_ParseTuple(arguments, "OO!O", &name, &PyTuple_Type, &inputs, &function) == 0) {
+    return nullptr;
+  }
+  const int op = operator_index(name);
+  Keywords read;
+  if (op < 0 || !read_names(op, inputs, &read)) return nullptr;
+  recorders[op].inputs = 0;
+  for (int i = 0; i < read.count; ++i) {
+    recorders[op].inputs |= bit(static_cast<size_t>(read.position[i]));
+  }
+  hold(&recorders[op].function, function);
+  return Py_NewRef(Py_None);
 }
 
 uint64_t recorded_inputs(int op) noexcept { return recorders[op].inputs; }
