@@ -180,9 +180,8 @@ def _gated_norm(case: Case, place: Place, implementation: str) -> Results:
     out = ops.gated_rms_norm(
         **_given(case, place, ("x", "z", "weight")),
         eps=case.fields.get("norm_eps", 1e-6),
-        activation=case.fields.get("activation", "silu"),
         rounding=case.fields.get("norm_rounding", "once"),
-        implementation=implementation,
+        **_options(case, ops.gated_rms_norm, implementation),
     )
     return {"out": place.get(out)}
 

@@ -19,29 +19,25 @@ class State:
         self._fingerprint = fingerprint
         self._parts: dict[str, Any] = {}
         self.resumed = 0
-        self.dropped = ""
-        if path.exists():
-            self._read()
+        self.dropped = self._read() if path.exists() else ""
 
-    def _read(self) -> None:
+    def _read(self) -> str:
+        """Takes over what the file has; otherwise says why not."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except ValueError:
-            self.dropped = "it is no JSON"
-            return
+            return "it is no JSON"
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            self.dropped = "it is no state of a report"
-            return
+            return "it is no state of a report"
         theirs, parts = content.get("fingerprint"), content.get("parts")
         if not isinstance(theirs, dict) or not isinstance(parts, dict):
-            self.dropped = "it has no fingerprint or no parts"
-            return
+            return "it has no fingerprint or no parts"
         other = [key for key in self._fingerprint if theirs.get(key) != self._fingerprint[key]]
         if other:
-            self.dropped = f"another {', '.join(other)}"
-            return
+            return f"another {', '.join(other)}"
         self._parts = parts
-        self.resumed = len(self._parts)
+        self.resumed = len(parts)
+        return ""
 
     def get(self, part: str) -> Any:
         """What the part gave, or None if it has not run."""

@@ -73,45 +73,38 @@ def record(
 
 def arguments_of(workload: dict[str, Any], quick: bool) -> list[list[str]]:
     """What a workload of the op manifest is as calls of `sluice bench`."""
+    return [command.split() for command in _commands(workload, quick)]
 
-    def choice(name: str) -> Any:
-        return workload.get(f"quick {name}", workload.get(name)) if quick else workload.get(name)
 
-    heads = ",".join(workload.get("heads", []))
-    if workload["backend"] == "cpu":
-        if workload["op"] == "chunk_forward":
-            lengths = ",".join(str(T) for T in choice("tokens"))
-            timing = ["--repeat", "5" if quick else "9", "--rest", "0"]
-            return [
-                ["prefill", "--backend", "cpu", "--heads", heads, "--lengths", lengths]
-                + ["--dtype", dtype, *timing]
-                for dtype in ("fp32", "bf16")
-            ]
-        if workload["op"] == "recurrent_step":
-            batches = ",".join(str(B) for B in choice("batches"))
-            timing = ["--rounds", "3" if quick else "7", "--seconds", "0.01"]
-            return [
-                ["cpu", "--op", "decode", "--model", heads, "--B", batches]
-                + ["--state-type", "fp32,bf16", *timing]
-            ]
-        most = "512" if quick else "2048"
-        return [
-            ["parts", "--backend", "cpu", "--op", "layer,conv,norm", "--heads", heads]
-            + ["--most-tokens", most, "--repeat", "3"]
-        ]
-    if workload["op"] == "chunk_forward":
-        if workload.get("grid"):
-            cells = ["--grid", workload["grid"]]
-        else:
-            cells = ["--heads", heads, "--lengths", ",".join(choice("lengths"))]
-        slow = workload.get("full only", False) or not workload.get("grid")
-        timing = ["--repeat", "20", "--rest", "20", "--no-error"] if slow else ["--repeat", "50"]
-        return [["prefill", *cells, *timing]]
-    if workload["op"] == "chunk_stage":
-        chains, gla = workload["tokens of chains"], workload["tokens of simple GLA"]
-        lists = [",".join(str(T) for T in (T[:1] if quick else T)) for T in (chains, gla)]
-        return [["stages", "--T", lists[0], "--gla-T", lists[1], "--repeat", "20"]]
-    if workload["op"] in ("recurrent_step", "layer_decode"):
-        name = "decode" if workload["op"] == "recurrent_step" else "layer"
-        return [[name, "--grid", choice("grid"), "--repeat", "20"]]
-    return [["parts", "--heads", "16/32", "--repeat", "20"]]
+def _commands(workload: dict[str, Any], quick: bool) -> list[str]:
+    def choice(name: str) -> str:
+        value = workload.get(f"quick {name}", workload.get(name)) if quick else workload.get(name)
+        return ",".join(str(entry) for entry in value) if isinstance(value, list) else str(value)
+
+    def tokens(name: str) -> str:
+        return ",".join(str(T) for T in workload[name][: 1 if quick else None])
+
+    heads, grid = choice("heads"), workload.get("grid")
+    match workload["backend"], workload["op"]:
+        case "cpu", "chunk_forward":
+            command = f"prefill --backend cpu --heads {heads} --lengths {choice('tokens')}"
+            timing = f"--repeat {5 if quick else 9} --rest 0"
+            return [f"{command} --dtype {dtype} {timing}" for dtype in ("fp32", "bf16")]
+        case "cpu", "recurrent_step":
+            command = f"cpu --op decode --model {heads} --B {choice('batches')} --state-type fp32,bf16"
+            return [f"{command} --rounds {3 if quick else 7} --seconds 0.01"]
+        case "cpu", _:
+            command = f"parts --backend cpu --op layer,conv,norm --heads {heads}"
+            return [f"{command} --most-tokens {512 if quick else 2048} --repeat 3"]
+        case _, "chunk_forward":
+            cells = f"--grid {grid}" if grid else f"--heads {heads} --lengths {choice('lengths')}"
+            slow = workload.get("full only", False) or not grid
+            return [f"prefill {cells} {'--repeat 20 --rest 20 --no-error' if slow else '--repeat 50'}"]
+        case _, "chunk_stage":
+            lengths = f"--T {tokens('tokens of chains')} --gla-T {tokens('tokens of simple GLA')}"
+            return [f"stages {lengths} --repeat 20"]
+        case _, "recurrent_step":
+            return [f"decode --grid {choice('grid')} --repeat 20"]
+        case _, "layer_decode":
+            return [f"layer --grid {choice('grid')} --repeat 20"]
+    return ["parts --heads 16/32 --repeat 20"]
