@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "entrance.hpp"
 #include "fields.hpp"
 #include "recording.hpp"
 #include "types.hpp"

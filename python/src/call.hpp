@@ -19,9 +19,19 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
 /// The name of the kernel that would run, as str; or null with the exception of the call.
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;
 
-/// `threads` >= 1 from now on; 0 = the library's own pool again. A sluice_code. No operator may be
-/// running.
+/// `threads` >= 1 from now on; 0 = the library's own pool again. A sluice_code. Waits until no thread is
+/// inside an operator, and lets none in meanwhile.
 int use_threads(int threads) noexcept;
+
+/// While it lives, this thread is inside an operator; waits for use_threads() to end first. Made and
+/// ended under the GIL, which its wait gives away.
+class Entrance {
+ public:
+  Entrance() noexcept;
+  ~Entrance();
+  Entrance(const Entrance&) = delete;
+  Entrance& operator=(const Entrance&) = delete;
+};
 
 /// tool(words) runs the command `words`, its own name first, and returns the exit status.
 PyObject* tool(PyObject* module, PyObject* words) noexcept;

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "call.hpp"
-#include "entrance.hpp"
 #include "fields.hpp"
 #include "python.hpp"
 #include "recording.hpp"
@@ -81,7 +80,6 @@ PyObject* set_num_threads(PyObject*, PyObject* number) {
     fail(SLUICE_INVALID_ARGUMENT, "set_num_threads: threads = %ld, expected 1 to 4096", threads);
     return nullptr;
   }
-  const Quiet quiet;
   const int code = use_threads(static_cast<int>(threads));
   if (code == SLUICE_OK) return Py_NewRef(Py_None);
   fail(code, "set_num_threads: %s", sluice_last_error());

@@ -1,5 +1,5 @@
-// Runs a team of threads that start with the first job. A caller who finds it busy runs its job
-// alone.
+// Runs a team of threads that start with the first job, and counts the threads inside operators. A
+// caller who finds the team busy runs its job alone.
 // SPDX-License-Identifier: Apache-2.0
 #include "call.hpp"
 
@@ -113,8 +113,13 @@ void run_on_team(void*, int64_t count, Task task, void* context) {
   team.load(std::memory_order_acquire)->run(count, task, context);
 }
 
-// A child process has none of the threads: it goes on with a new team, which starts when needed.
+// Threads inside operators, and those that wait until there are none. Both grow under the GIL alone.
+std::atomic<int> inside{0}, held_up{0};
+
+// A child process has none of the threads, whether of the team, inside or waiting: it goes on with a
+// new team, which starts when needed.
 void after_fork_in_child() noexcept {
+  inside = held_up = 0;
   Team* old = team.load(std::memory_order_relaxed);
   if (old == nullptr) return;
   forgotten_team = old;
@@ -122,11 +127,45 @@ void after_fork_in_child() noexcept {
   if (fresh == nullptr) sluice_set_executor(nullptr, nullptr, 0);
   team.store(fresh, std::memory_order_release);
 }
+const int hooked = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
+/// While it lives, no thread is inside an operator: it waits for those that are, and others wait at
+/// the entrance. Made and ended under the GIL, which its wait gives away.
+class Quiet {
+ public:
+  Quiet() noexcept {
+    held_up.fetch_add(1);
+    for (int running = inside; running != 0; running = inside) {
+      Py_BEGIN_ALLOW_THREADS;
+      inside.wait(running);
+      Py_END_ALLOW_THREADS;
+    }
+  }
+  ~Quiet() {
+    held_up.fetch_sub(1);
+    held_up.notify_all();
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+};
 
 }  // namespace
 
+Entrance::Entrance() noexcept {
+  for (int waiting = held_up; waiting != 0; waiting = held_up) {
+    Py_BEGIN_ALLOW_THREADS;
+    held_up.wait(waiting);
+    Py_END_ALLOW_THREADS;
+  }
+  inside.fetch_add(1, std::memory_order_relaxed);
+}
+
+Entrance::~Entrance() {
+  if (inside.fetch_sub(1) == 1 && held_up != 0) inside.notify_all();
+}
+
 int use_threads(int threads) noexcept {
-  static const int hooked = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  const Quiet quiet;
   if (hooked != 0) return SLUICE_INTERNAL;
   Team* fresh = nullptr;
   if (threads > 0) {
