@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for modules of serving engines: functions of recorded signatures, and a call that all of them take."""
 
-import json
-import pathlib
 import sys
 import types
 
 import torch
 from engine_reference import random_rows
+from record_signatures import recorded
 
-RECORDED = json.loads(pathlib.Path(__file__).with_name("signatures.json").read_text())
+RECORDED = recorded()
 H, HV, K, V = 2, 4, 16, 24
 
 
 def stub_function(engine, name, change=("", "")):
     """A function of the engine's recorded signature that returns its own name."""
-    text = RECORDED[engine]["functions"][name]["parameters"].replace(*change)
+    text = RECORDED[engine]["functions"][name].replace(*change)
     space = {}
     exec(f"def {name}({text}): return 'engine'", space)
     return space[name]

@@ -4,7 +4,6 @@ are in the code that prints them, commands and snippets name what exists. Needs 
 
 import ast
 import importlib
-import json
 import os
 import pathlib
 import re
@@ -12,13 +11,14 @@ import shlex
 import subprocess
 
 import pytest
+from record_signatures import recorded
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = ROOT / "docs/engines"
 if not PAGES.exists():
     pytest.skip("tests are not in the source tree", allow_module_level=True)
 NAMES = sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README")
-RECORDED = json.loads(pathlib.Path(__file__).with_name("signatures.json").read_text())
+RECORDED = recorded()
 FACTS = ("versions", "log lines that prove it", "handed back", "off", "ran inside")
 # Programs of others that a reader has.
 THEIRS = {"pip", "g++", "vllm", "kill"}

@@ -89,7 +89,7 @@ def test_vllm_operators_are_replaced_when_vllm_imports_them(monkeypatch, tmp_pat
     """Importing vLLM's kernels makes a CUDA context, which its API server does without."""
     stub_vllm(monkeypatch)
     path = "vllm.third_party.flash_linear_attention.ops"
-    text = RECORDED["vllm"]["functions"]["chunk_gated_delta_rule"]["parameters"]
+    text = RECORDED["vllm"]["functions"]["chunk_gated_delta_rule"]
     (tmp_path / "ops.py").write_text(f"def chunk_gated_delta_rule({text}): return 'engine'\n")
     monkeypatch.setattr(sys.modules["vllm.third_party.flash_linear_attention"], "__path__", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, path)

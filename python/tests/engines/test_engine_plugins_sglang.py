@@ -115,7 +115,7 @@ def test_sglang_operators_are_hooked_when_sglang_imports_them(monkeypatch, tmp_p
     """Importing SGLang's kernels makes a CUDA context, which its launcher does without."""
     hooks = stub_sglang(monkeypatch)
     path, name = "sglang.kernels.ops.attention.fla.chunk", "chunk_gated_delta_rule"
-    text = RECORDED["sglang"]["functions"][name]["parameters"]
+    text = RECORDED["sglang"]["functions"][name]
     (tmp_path / "chunk.py").write_text(f"def {name}({text}): return 'engine'\n")
     monkeypatch.setattr(sys.modules["sglang.kernels.ops.attention.fla"], "__path__", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, path)
@@ -163,7 +163,7 @@ def test_sglang_on_torch_2_11_has_a_function_elsewhere(monkeypatch):
     [(now, before)] = sglang_plugin.kEarlierHomes.items()
     monkeypatch.delattr(sys.modules[now], name)
     last = ", match_cutedsl_decode"
-    parameters = RECORDED["sglang"]["functions"][name]["parameters"]
+    parameters = RECORDED["sglang"]["functions"][name]
     assert parameters.rpartition(last)[1] == last
     space = {}
     exec(f"def {name}({parameters.rpartition(last)[0]}): return 'engine'", space)
