@@ -1,61 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes what the shims' tests compare with: the recurrence and the convolution, token by token
-in float64, written from the formulas of include/sluice/sluice.h on plain [tokens, ..] sequences."""
+"""Computes what the shims' tests compare with, in float64 and written from the formulas of include/sluice/sluice.h: the
+recurrence token by token, the convolution and the gated norm. Makes rows, and judges sequences that keep states in
+pools. Sequences are plain [tokens, ..]."""
+
+import itertools
 
 import torch
 
-
-def random_rows(tokens, H, HV, K, V, seed, dtype=torch.float32):
-    """q, k, v, g (log), beta of one packed batch without a batch dimension."""
-    torch.manual_seed(seed)
-    q, k = torch.randn(2, tokens, H, K, dtype=dtype)
-    v = torch.randn(tokens, HV, V, dtype=dtype)
-    g = -torch.rand(tokens, HV)
-    beta = torch.rand(tokens, HV)
-    return q, k, v, g, beta
+L2 = dict(use_qk_l2norm_in_kernel=True)
 
 
-def raw_gates(tokens, HV, seed):
-    """a, b, A_log, dt_bias."""
-    torch.manual_seed(seed)
-    return (
-        torch.randn(tokens, HV),
-        torch.randn(tokens, HV),
-        torch.rand(HV) * 2,
-        torch.randn(HV),
-    )
+def int32(*values):
+    return torch.tensor(values, dtype=torch.int32)
 
 
-def log_gate(a, A_log, dt_bias):
-    """g = -exp(A_log) softplus(a + dt_bias)."""
-    return -A_log.double().exp() * torch.nn.functional.softplus(a.double() + dt_bias.double())
+def log_gate(a, A_log, dt_bias, bound=None):
+    """g = -exp(A_log) softplus(a + dt_bias), or bound sigmoid(exp(A_log) (a + dt_bias)); a is [T,HV] or key-wise
+    [T,HV,K]."""
+    x = a.double() + dt_bias.double().view(a.shape[1:])
+    rate = A_log.double().exp().view(-1, *[1] * (a.dim() - 2))
+    return -rate * torch.nn.functional.softplus(x) if bound is None else bound * torch.sigmoid(rate * x)
 
 
-def unit(x):
-    """x / sqrt(sum x^2 + 1e-6)."""
+def unit(x, eps=1e-6):
+    """x / sqrt(sum x^2 + eps)."""
     x = x.double()
-    return x / (x.pow(2).sum(-1, keepdim=True) + 1e-6).sqrt()
+    return x / (x.pow(2).sum(-1, keepdim=True) + eps).sqrt()
 
 
-def recurrence(q, k, v, g, beta, S=None, scale=None, l2=False):
+def recurrence(q, k, v, g, beta, S=None, scale=None, l2=False, eps=1e-6):
     """One sequence: q, k [T,H,K], v [T,HV,V], g [T,HV] or key-wise [T,HV,K], beta [T,HV], both or None, S [HV,K,V].
 
     Returns o [T,HV,V] and the T states [T,HV,K,V], all float64."""
     (T, H, K), (HV, V) = q.shape, v.shape[1:]
-    q, k, v = (unit(q), unit(k), v.double()) if l2 else (q.double(), k.double(), v.double())
-    S = torch.zeros(HV, K, V).double() if S is None else S.double().clone()
-    scale = K**-0.5 if scale is None else scale
-    outputs, states = torch.zeros(T, HV, V).double(), torch.zeros(T, HV, K, V).double()
+    q, k = ((unit(x, eps) if l2 else x.double()).repeat_interleave(HV // H, 1) for x in (q, k))
+    S = v.new_zeros(HV, K, V).double() if S is None else S.double()
+    alpha = v.new_ones(T, HV).double() if g is None else g.double().exp()
+    beta = v.new_ones(T, HV).double() if beta is None else beta.double()
+    states = []
     for t in range(T):
-        for h in range(HV):
-            key, query = k[t, h // (HV // H)], q[t, h // (HV // H)]
-            alpha = 1.0 if g is None else g[t, h].double().exp().reshape(-1, 1)
-            write = 1.0 if beta is None else float(beta[t, h])
-            decayed = alpha * S[h]
-            S[h] = decayed + torch.outer(key, write * (v[t, h] - decayed.T @ key))
-            outputs[t, h] = scale * (S[h].T @ query)
-        states[t] = S
-    return outputs, states
+        S = alpha[t].reshape(HV, -1, 1) * S
+        wrong = v[t].double() - torch.einsum("hk,hkv->hv", k[t], S)
+        S = S + torch.einsum("hk,h,hv->hkv", k[t], beta[t], wrong)
+        states.append(S)
+    states = torch.stack(states) if states else S.new_zeros(0, HV, K, V)
+    scale = K**-0.5 if scale is None else scale
+    return scale * torch.einsum("thk,thkv->thv", q, states), states
 
 
 def convolution(x, weight, bias, history, silu=True):
@@ -67,6 +57,13 @@ def convolution(x, weight, bias, history, silu=True):
     y = torch.stack(rows) if rows else torch.zeros(0, x.shape[1]).double()
     y = y if bias is None else y + bias.double()
     return torch.nn.functional.silu(y) if silu else y
+
+
+def gated_norm(x, z, weight, eps, activation="silu"):
+    """x / sqrt(mean x^2 + eps) * weight, times silu(z) or sigmoid(z)."""
+    x, z = x.double(), z.double()
+    gate = torch.sigmoid(z) if activation == "sigmoid" else z * torch.sigmoid(z)
+    return x * (x.pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight.double() * gate
 
 
 def close(found, expected, tolerance=2e-5):
@@ -88,6 +85,66 @@ def relative_error(found, expected):
     return float((found - expected).norm() / expected.norm())
 
 
-def poisoned(shape, dtype=torch.float32):
+def poisoned(*shape, dtype=torch.float32):
     """An output that was not written shows as NaN."""
     return torch.full(shape, float("nan"), dtype=dtype)
+
+
+class Rows:
+    """Random rows of one packed batch: q, k, v, and gates as the recurrence takes them, log gates g and beta.
+
+    Raw rows have what those are made of too: a, b, A_log, dt_bias. With `keys` every channel of k has a gate of its
+    own, which `bound` bounds."""
+
+    def __init__(self, tokens, H, HV, K, V, seed, raw=False, keys=False, bound=None, scale=None, dtype=torch.float32):
+        torch.manual_seed(seed)
+        self.q, self.k = torch.randn(2, tokens, H, K, dtype=dtype)
+        self.v = torch.randn(tokens, HV, V, dtype=dtype)
+        self.bound, self.scale = bound, K**-0.5 if scale is None else scale
+        gates = (tokens, HV, K) if keys else (tokens, HV)
+        if raw:
+            self.a, self.b, self.A_log = torch.randn(gates), torch.randn(tokens, HV), torch.rand(HV) * 2
+            self.dt_bias = torch.randn(gates[1:]).flatten()
+            self.g, self.beta = log_gate(self.a, self.A_log, self.dt_bias, bound), self.b.double().sigmoid()
+            self.given = (self.a, self.b)
+        else:
+            self.g, self.beta = -torch.rand(gates), torch.rand(tokens, HV)
+            if keys:
+                self.g[:, :, 1], self.g[1:2, :, 2] = 0, -float("inf")
+            self.given = (self.g, self.beta)
+
+    def packed(self, B=1):
+        """q, k, v and the gates that operators are given, in a batch [B,T,..]."""
+        return [x.unflatten(0, (B, -1)) for x in (self.q, self.k, self.v, *self.given)]
+
+    def mixed(self):
+        """[tokens, 2HK+HVV], as the convolution leaves them."""
+        return torch.cat([x.flatten(1) for x in (self.q, self.k, self.v)], 1)
+
+    def truth(self, part=slice(None), S=None, l2=True, **more):
+        """o and the states of the sequence that is `part` of the rows."""
+        rows = (x[part] for x in (self.q, self.k, self.v, self.g, self.beta))
+        return recurrence(*rows, S=S, scale=self.scale, l2=l2, **more)
+
+
+def check_sequences(rows, starts, o, before, after, slots, writes=None, pad_below=0, **more):
+    """Judges sequences from starts[n] to starts[n + 1]: outputs o [tokens,HV,V], and value-first states [..,HV,V,K]
+    before and after, of which sequence n read slots[n] and wrote the same one, or writes[n]; None is no slot. Below
+    `pad_below` slots are padding, whose outputs are zeros. Nothing else is written."""
+    assert after.shape == before.shape
+    written = []
+    for (begin, end), read, write in zip(itertools.pairwise(starts), slots, writes or slots, strict=True):
+        if read < pad_below:
+            assert (o[begin:end] == 0).all()
+            continue
+        expected, states = rows.truth(slice(begin, end), before[read].mT, **more)
+        close(o[begin:end], expected)
+        if write is None:
+            continue
+        if begin == end:
+            assert torch.equal(after[write], before[read])
+        else:
+            close(after[write], states[-1].mT)
+        written.append(write)
+    others = [slot for slot in range(len(before)) if slot not in written]
+    assert torch.equal(after[others], before[others])

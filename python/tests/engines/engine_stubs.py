@@ -4,8 +4,7 @@
 import sys
 import types
 
-import torch
-from engine_reference import random_rows
+from engine_reference import L2, Rows
 from record_signatures import recorded
 
 RECORDED = recorded()
@@ -32,7 +31,16 @@ def stub_module(monkeypatch, path, **contents):
     return sys.modules[path]
 
 
-def call_chunk(function, dtype=torch.float32, **more):
-    rows = [t.unsqueeze(0) for t in random_rows(5, H, HV, K, V, 1)]
-    rows[0] = rows[0].to(dtype)
-    return rows, function(*rows, use_qk_l2norm_in_kernel=True, **more)
+def unimport(monkeypatch, folder, path, engine, name):
+    """Takes stub module `path` away and leaves a file in `folder` that importing it finds, with a function in it."""
+    package, _, file = path.rpartition(".")
+    text = RECORDED[engine]["functions"][name]
+    (folder / f"{file}.py").write_text(f"def {name}({text}): return 'engine'\n")
+    monkeypatch.setattr(sys.modules[package], "__path__", [str(folder)])
+    monkeypatch.delitem(sys.modules, path)
+
+
+def call_chunk(function):
+    """What o is in float64, and what a chunk_gated_delta_rule says."""
+    rows = Rows(5, H, HV, K, V, 1)
+    return rows.truth()[0], function(*rows.packed(), **L2)

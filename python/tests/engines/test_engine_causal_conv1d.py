@@ -19,7 +19,7 @@ def test_prefill(W, activation):
     torch.manual_seed(W)
     x, weight, bias = torch.randn(2, D, 9), torch.randn(D, W), torch.randn(D)
     history = torch.randn(2, D, W - 1)
-    states = poisoned((2, D, W - 1))
+    states = poisoned(2, D, W - 1)
     out, final = conv.causal_conv1d_fn(
         x,
         weight,

@@ -2,13 +2,12 @@
 """Measures fla's layer in training on Sluice: its convolution, rule and gated norm, each with gradients, against the
 same layer written down in float64; and what is left to fla."""
 
-import math
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import sluice
+from engine_reference import gated_norm, recurrence
 from sluice.engines import fla
 from sluice.engines.fla import backend, parts
 
@@ -16,35 +15,20 @@ functional = torch.nn.functional
 LIMIT = 2e-5
 
 
-def rule(q, k, v, g, beta):
-    """The gated delta rule token by token: q, k [B,T,HV,K] normalised, v [B,T,HV,V]."""
-    state, rows = v.new_zeros(*v.shape[:1], v.shape[2], k.shape[3], v.shape[3]), []
-    for t in range(q.shape[1]):
-        state = state * g[:, t, :, None, None].exp()
-        write = beta[:, t, :, None] * (v[:, t] - torch.einsum("bhkv,bhk->bhv", state, k[:, t]))
-        state = state + torch.einsum("bhk,bhv->bhkv", k[:, t], write)
-        rows.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]) / math.sqrt(k.shape[3]))
-    return torch.stack(rows, 1)
-
-
 def layer_in_float64(layer, x):
     """What fla.layers.GatedDeltaNet computes from its parameters, one equation a line."""
-    r = layer.num_v_heads // layer.num_heads
-
     def convolved(name, heads):
         conv, rows = getattr(layer, f"{name}_conv1d"), getattr(layer, f"{name}_proj")(x).transpose(1, 2)
         padded = functional.pad(rows, (conv.weight.shape[2] - 1, 0))
         out = functional.conv1d(padded, conv.weight, conv.bias, groups=conv.weight.shape[0])
         return functional.silu(out).transpose(1, 2).unflatten(-1, (heads, -1))
 
-    q, k = (convolved(name, layer.num_heads).repeat_interleave(r, 2) for name in "qk")
-    q, k = (t / (t.square().sum(-1, keepdim=True) + 1e-6).sqrt() for t in (q, k))
+    q, k = (convolved(name, layer.num_heads) for name in "qk")
     v = convolved("v", layer.num_v_heads)
     g = -layer.A_log.exp() * functional.softplus(layer.a_proj(x) + layer.dt_bias)
-    o = rule(q, k, v, g, layer.b_proj(x).sigmoid())
+    o = torch.stack([recurrence(*row, l2=True)[0] for row in zip(q, k, v, g, layer.b_proj(x).sigmoid())])
     z = layer.g_proj(x).unflatten(-1, (layer.num_v_heads, -1))
-    scale = (o.square().mean(-1, keepdim=True) + layer.o_norm.eps).rsqrt()
-    return layer.o_proj((o * scale * layer.o_norm.weight * functional.silu(z)).flatten(2))
+    return layer.o_proj(gated_norm(o, z, layer.o_norm.weight, layer.o_norm.eps).flatten(2))
 
 
 def near(found, expected):
@@ -127,8 +111,7 @@ def test_gated_norm_of_fla():
     torch.manual_seed(3)
     x, z, weight = torch.randn(2, 3, 4, 2, 16), torch.randn(2, 3, 4, 2, 16), torch.randn(16)
     found = parts.rms_norm_gated(x, z, weight, None, "sigmoid", eps=1e-5)
-    scale = (x.double().square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    near(found, x.double() * scale * weight * z.double().sigmoid())
+    near(found, gated_norm(x, z, weight, 1e-5, "sigmoid"))
     for name in ("bias", "residual", "prenorm"):
         arguments = {"bias": None, name: x}
         with pytest.raises(sluice.Unsupported, match=f"fla.rms_norm_gated: {name} = "):

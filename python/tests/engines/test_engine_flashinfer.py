@@ -8,90 +8,63 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sluice
-from engine_reference import (
-    close,
-    log_gate,
-    poisoned,
-    random_rows,
-    raw_gates,
-    recurrence,
-)
+from engine_reference import L2, Rows, check_sequences, close, int32, poisoned
 from sluice.engines import flashinfer
 
 H, HV, D = 2, 4, 16
 
 
+def rows_of(tokens, seed, raw=False):
+    return Rows(tokens, H, HV, D, D, seed, raw)
+
+
+def linear(rows):
+    """What prefill is given: alpha in place of log gates."""
+    return rows.q, rows.k, rows.v, rows.g.exp(), rows.beta
+
+
 def test_prefill_takes_alpha_and_returns_a_pair():
     starts = [0, 50, 50, 53]
-    q, k, v, g, beta = random_rows(53, H, HV, D, D, 1)
-    S0 = torch.randn(3, HV, D, D)
+    rows, S0 = rows_of(53, 1), torch.randn(3, HV, D, D)
     o, final = flashinfer.chunk_gated_delta_rule(
-        q,
-        k,
-        v,
-        g.exp(),
-        beta,
-        initial_state=S0,
-        output_final_state=True,
-        cu_seqlens=torch.tensor(starts),
-        use_qk_l2norm_in_kernel=True,
-        max_seqlen=50,
-    )
-    for n in range(3):
-        part = slice(starts[n], starts[n + 1])
-        expected, states = recurrence(
-            q[part], k[part], v[part], g[part], beta[part], S=S0[n].mT, l2=True
-        )
-        close(o[part], expected)
-        close(final[n], states[-1].mT if len(states) else S0[n])
+        *linear(rows), initial_state=S0, output_final_state=True, cu_seqlens=torch.tensor(starts), max_seqlen=50, **L2)
+    check_sequences(rows, starts, o, S0, final, range(3))
 
 
 def test_prefill_defaults():
-    q, k, v, _, _ = random_rows(5, H, HV, D, D, 2)
-    k = k / 8
-    out = poisoned((5, HV, D))
+    rows, out = rows_of(5, 2), poisoned(5, HV, D)
+    rows.k, rows.g, rows.beta = rows.k / 8, torch.zeros(5, HV), torch.ones(5, HV)
     o = flashinfer.chunk_gated_delta_rule(
-        q, k, v, scale=0.0, cu_seqlens=torch.tensor([0, 5]), output=out
+        rows.q, rows.k, rows.v, scale=0.0, cu_seqlens=torch.tensor([0, 5]), output=out
     )
     assert o is out, "a lone tensor, the given one"
-    close(o, recurrence(q, k, v, None, None)[0])
+    close(o, rows.truth(l2=False)[0])
 
 
 def test_prefill_reads_and_writes_a_pool_and_stores_checkpoints():
-    starts = [0, 200, 230, 358]
-    q, k, v, g, beta = random_rows(358, H, HV, D, D, 3)
-    pool, checkpoints = torch.randn(6, HV, D, D), poisoned((6, HV, D, D))
+    starts, slots = [0, 200, 230, 358], [5, 0, 2]
+    rows, pool, checkpoints = rows_of(358, 3), torch.randn(6, HV, D, D), poisoned(6, HV, D, D)
     before = pool.clone()
-    slots = torch.tensor([5, 0, 2], dtype=torch.int32)
     o, state = flashinfer.chunk_gated_delta_rule(
-        q,
-        k,
-        v,
-        g.exp(),
-        beta,
+        *linear(rows),
         initial_state=pool,
         output_final_state=True,
-        cu_seqlens=torch.tensor(starts, dtype=torch.int32),
-        use_qk_l2norm_in_kernel=True,
+        cu_seqlens=int32(*starts),
         output_state=pool,
         state_checkpoints=checkpoints,
         checkpoint_cu_starts=torch.tensor([0, 3, 3, 5]),
         checkpoint_every_n_tokens=64,
-        state_indices=slots,
+        state_indices=int32(*slots),
+        **L2,
     )
     assert state is pool
-    rows = []
-    for n, slot in enumerate(slots.tolist()):
-        part = slice(starts[n], starts[n + 1])
-        expected, states = recurrence(
-            q[part], k[part], v[part], g[part], beta[part], S=before[slot].mT, l2=True
-        )
-        close(o[part], expected)
-        close(pool[slot], states[-1].mT)
-        rows += [states[t - 1].mT for t in range(64, len(states) + 1, 64)]
-    close(checkpoints[:5], torch.stack(rows))
+    check_sequences(rows, starts, o, before, pool, slots)
+    expected = []
+    for begin, end, slot in zip(starts, starts[1:], slots):
+        _, states = rows.truth(slice(begin, end), before[slot].mT)
+        expected += states[63::64].mT
+    close(checkpoints[:5], torch.stack(expected))
     assert checkpoints[5].isnan().all()
-    assert torch.equal(pool[[1, 3, 4]], before[[1, 3, 4]])
 
 
 @pytest.mark.parametrize(
@@ -105,109 +78,78 @@ def test_prefill_reads_and_writes_a_pool_and_stores_checkpoints():
     ],
 )
 def test_prefill_refused_by_name(change, name):
-    q, k, v, g, beta = random_rows(3, H, HV, D, D, 4)
-    arguments = dict(q=q, k=k, v=v, g=g.exp(), beta=beta, cu_seqlens=torch.tensor([0, 3]))
-    arguments.update(change)
+    arguments = dict(zip("q k v g beta".split(), linear(rows_of(3, 4))), cu_seqlens=torch.tensor([0, 3]))
     with pytest.raises(sluice.Unsupported, match=name):
-        flashinfer.chunk_gated_delta_rule(**arguments)
+        flashinfer.chunk_gated_delta_rule(**arguments | change)
 
 
-def decode_case(B, T, seed):
-    q, k, v, _, _ = random_rows(B * T, H, HV, D, D, seed)
-    a, b, A_log, dt_bias = raw_gates(B * T, HV, seed + 1)
-    rows = [t.unflatten(0, (B, T)) for t in (q, k, v, a, b)]
-    return rows, log_gate(rows[3], A_log, dt_bias), rows[4].double().sigmoid(), A_log, dt_bias
+def decode(function, rows, B, state, *slots, **more):
+    """o [tokens,HV,V] of B sequences of equally many tokens, and what the function returned beside it."""
+    q, k, v, a, b = rows.packed(B)
+    o, result = function(q, k, v, state, *slots, rows.A_log, a, rows.dt_bias, b, **more)
+    return o.flatten(0, 1), result
 
 
 @pytest.mark.parametrize("l2", [None, False])
 def test_decode_of_states_per_row(l2):
-    (q, k, v, a, b), g, beta, A_log, dt_bias = decode_case(3, 1, 5)
-    state = torch.randn(3, HV, D, D)
+    rows, state = rows_of(3, 5, raw=True), torch.randn(3, HV, D, D)
     before = state.clone()
     flags = {} if l2 is None else {"use_qk_l2norm": l2}
-    o, result = flashinfer.gated_delta_rule_decode_pretranspose(
-        q, k, v, state, A_log, a, dt_bias, b, **flags
-    )
+    o, result = decode(flashinfer.gated_delta_rule_decode_pretranspose, rows, 3, state, **flags)
     assert result is state
-    for n in range(3):
-        expected, states = recurrence(
-            q[n], k[n], v[n], g[n], beta[n], S=before[n].mT, l2=l2 is None
-        )
-        close(o[n], expected)
-        close(state[n], states[-1].mT)
+    check_sequences(rows, range(4), o, before, state, range(3), l2=l2 is None)
 
 
 def test_decode_of_a_pool_writes_to_other_slots():
-    (q, k, v, a, b), g, beta, A_log, dt_bias = decode_case(2, 2, 6)
-    pool, out = torch.randn(5, HV, D, D), poisoned((2, 2, HV, D))
+    rows, pool, out = rows_of(4, 6, raw=True), torch.randn(5, HV, D, D), poisoned(2, 2, HV, D)
     before = pool.clone()
-    o, result = flashinfer.gated_delta_rule_decode_pretranspose(
-        q,
-        k,
-        v,
+    o, result = decode(
+        flashinfer.gated_delta_rule_decode_pretranspose,
+        rows,
+        2,
         None,
-        A_log,
-        a,
-        dt_bias,
-        b,
         output=out,
         initial_state=pool,
         initial_state_indices=torch.tensor([1, -1]),
         output_state_indices=torch.tensor([4, 3]),
     )
-    assert result is pool and o is out
-    expected, states = recurrence(q[0], k[0], v[0], g[0], beta[0], S=before[1].mT, l2=True)
-    close(o[0], expected)
-    close(pool[4], states[-1].mT)
-    assert (o[1] == 0).all() and torch.equal(pool[:4], before[:4])
+    assert result is pool and o.data_ptr() == out.data_ptr()
+    check_sequences(rows, [0, 2, 4], o, before, pool, [1, -1], writes=[4, 3])
 
 
 def test_decode_with_the_key_first_state():
-    (q, k, v, a, b), g, beta, A_log, dt_bias = decode_case(2, 1, 7)
-    state = torch.randn(2, HV, D, D)
+    rows, state = rows_of(2, 7, raw=True), torch.randn(2, HV, D, D)
     before = state.clone()
-    o, _ = flashinfer.gated_delta_rule_decode(q, k, v, state, A_log, a, dt_bias, b)
-    for n in range(2):
-        expected, states = recurrence(q[n], k[n], v[n], g[n], beta[n], S=before[n], l2=True)
-        close(o[n], expected)
-        close(state[n], states[-1])
+    o, _ = decode(flashinfer.gated_delta_rule_decode, rows, 2, state)
+    check_sequences(rows, range(3), o, before.mT, state.mT, range(2))
 
 
 @pytest.mark.parametrize("form", ["buffer", "slots", "last"])
 def test_verification(form):
-    B, T = 2, 3
-    (q, k, v, a, b), g, beta, A_log, dt_bias = decode_case(B, T, 8)
-    pool, buffer = torch.randn(9, HV, D, D), poisoned((B, T + 1, HV, D, D))
+    B, T, reads = 2, 3, [0, 8]
+    rows, pool, buffer = rows_of(B * T, 8, raw=True), torch.randn(9, HV, D, D), poisoned(B, T + 1, HV, D, D)
     before = pool.clone()
-    slots = torch.tensor([[2, 3, 4], [5, 6, 7]], dtype=torch.int32)
+    slots = int32(2, 3, 4, 5, 6, 7).view(B, T)
     arguments = {
         "buffer": dict(intermediate_states_buffer=buffer, disable_state_update=True),
         "slots": dict(ssm_state_indices=slots, disable_state_update=False),
         "last": dict(disable_state_update=False),
     }[form]
-    reads = torch.tensor([0, 8])
-    o, _ = flashinfer.gated_delta_rule_mtp(q, k, v, pool, reads, A_log, a, dt_bias, b, **arguments)
+    o, _ = decode(flashinfer.gated_delta_rule_mtp, rows, B, pool, torch.tensor(reads), **arguments)
+    if form == "last":
+        return check_sequences(rows, [0, T, 2 * T], o, before, pool, reads)
     for n in range(B):
-        expected, states = recurrence(
-            q[n], k[n], v[n], g[n], beta[n], S=before[reads[n]].mT, l2=True
-        )
-        close(o[n], expected)
-        if form == "buffer":
-            close(buffer[n, :T], states.mT)
-        elif form == "slots":
-            close(pool[slots[n].long()], states.mT)
-        else:
-            close(pool[reads[n]], states[-1].mT)
+        part = slice(n * T, n * T + T)
+        expected, states = rows.truth(part, before[reads[n]].mT)
+        close(o[part], expected)
+        close(buffer[n, :T] if form == "buffer" else pool[slots[n].long()], states.mT)
     if form == "buffer":
         assert torch.equal(pool, before)
 
 
 def test_verification_wants_to_know_whether_states_are_written():
-    (q, k, v, a, b), _, _, A_log, dt_bias = decode_case(1, 2, 9)
-    pool, reads = torch.zeros(2, HV, D, D), torch.tensor([1])
+    call = (flashinfer.gated_delta_rule_mtp, rows_of(2, 9, raw=True), 1, torch.zeros(2, HV, D, D), torch.tensor([1]))
     with pytest.raises(sluice.InvalidArgument, match="disable_state_update"):
-        flashinfer.gated_delta_rule_mtp(q, k, v, pool, reads, A_log, a, dt_bias, b)
+        decode(*call)
     with pytest.raises(sluice.Unsupported, match="cache_replayssm"):
-        flashinfer.gated_delta_rule_mtp(
-            q, k, v, pool, reads, A_log, a, dt_bias, b, cache_replayssm=True
-        )
+        decode(*call, cache_replayssm=True)

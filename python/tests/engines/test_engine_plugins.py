@@ -12,33 +12,26 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import close, recurrence
-from engine_stubs import HV, RECORDED, K, V, call_chunk, stub_function, stub_module
+from engine_reference import close, convolution, gated_norm
+from engine_stubs import HV, RECORDED, K, V, call_chunk, stub_function, stub_module, unimport
 from sluice.engines import sglang, vllm
 from sluice.engines.vllm import plugin as vllm_plugin
 
 
 def stub_vllm(monkeypatch, change=("", ""), release="vllm"):
-    """A release's modules; returns the model's module, which imported its operators by name."""
-    targets = []
+    """A release's modules, and Sluice switched on; returns the model's module, which imported its operators by name."""
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    model = stub_module(monkeypatch, "vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn")
     for path, ours in vllm_plugin.kTargets + vllm_plugin.kCpuTargets:
-        engine = path.partition(".")[0].replace("vllm", release)
+        name, engine = ours.__name__, path.partition(".")[0].replace("vllm", release)
         if "kimi" in path:
             engine = f"{engine}.kimi"
-        if engine not in RECORDED:
+        if engine not in RECORDED or name not in RECORDED[engine]["functions"]:
             continue
-        name = ours.__name__
-        if name not in RECORDED[engine]["functions"]:
-            continue
-        if ours not in [cpu for _, cpu in vllm_plugin.kCpuTargets]:
-            targets.append((path, ours))
-        stub_module(monkeypatch, path, **{name: stub_function(engine, name, change)})
-    model = stub_module(monkeypatch, "vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn")
-    for path, ours in targets:
-        name = ours.__name__
-        alias = "fla_" + name if name == "chunk_gated_delta_rule" else name
-        if path.startswith("vllm"):
-            setattr(model, alias, getattr(sys.modules[path], name))
+        function = stub_function(engine, name, change)
+        stub_module(monkeypatch, path, **{name: function})
+        if path.startswith("vllm") and (path, ours) not in vllm_plugin.kCpuTargets:
+            setattr(model, "fla_" + name if name == "chunk_gated_delta_rule" else name, function)
     return model
 
 
@@ -70,16 +63,15 @@ def test_vllm_is_opt_in(monkeypatch):
 
 def test_vllm_operators_are_replaced_where_they_are_looked_up(monkeypatch, caplog):
     model = stub_vllm(monkeypatch)
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     before = dict(vars(model))
     with caplog.at_level("INFO", logger="sluice.engines"):
         places = vllm.register()
-        rows, (o, final) = call_chunk(model.fla_chunk_gated_delta_rule)
+        expected, (o, final) = call_chunk(model.fla_chunk_gated_delta_rule)
     assert vllm.register() == [], "loading twice changes nothing"
     assert f"{model.__name__}.fla_chunk_gated_delta_rule" in places
     assert "flashinfer.gdn_prefill.chunk_gated_delta_rule" in places
     assert final is None
-    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    close(o[0], expected)
     assert "vllm.chunk_gated_delta_rule runs on Sluice" in caplog.text
     vllm.unregister()
     assert dict(vars(model)) == before
@@ -89,18 +81,14 @@ def test_vllm_operators_are_replaced_when_vllm_imports_them(monkeypatch, tmp_pat
     """Importing vLLM's kernels makes a CUDA context, which its API server does without."""
     stub_vllm(monkeypatch)
     path = "vllm.third_party.flash_linear_attention.ops"
-    text = RECORDED["vllm"]["functions"]["chunk_gated_delta_rule"]
-    (tmp_path / "ops.py").write_text(f"def chunk_gated_delta_rule({text}): return 'engine'\n")
-    monkeypatch.setattr(sys.modules["vllm.third_party.flash_linear_attention"], "__path__", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, path)
-    monkeypatch.setenv("SLUICE_VLLM", "1")
+    unimport(monkeypatch, tmp_path, path, "vllm", "chunk_gated_delta_rule")
     with caplog.at_level("INFO", logger="sluice.engines"):
         assert not [place for place in vllm.register() if place.startswith(f"{path}.chunk")]
         assert path not in sys.modules
         module = importlib.import_module(path)
-        rows, (o, _) = call_chunk(module.chunk_gated_delta_rule)
+        expected, (o, _) = call_chunk(module.chunk_gated_delta_rule)
     assert f"vLLM operators replaced: {path}.chunk_gated_delta_rule" in caplog.text
-    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    close(o[0], expected)
     vllm.unregister()
     assert call_chunk(module.chunk_gated_delta_rule)[1] == "engine"
     sys.modules.pop(path)
@@ -109,7 +97,6 @@ def test_vllm_operators_are_replaced_when_vllm_imports_them(monkeypatch, tmp_pat
 def test_vllm_that_never_imports_its_operators_keeps_them(monkeypatch):
     stub_vllm(monkeypatch)
     finders = list(sys.meta_path)
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     monkeypatch.delitem(sys.modules, "flashinfer.gdn_prefill")
     vllm.register()
     assert len(sys.meta_path) == len(finders) + 1
@@ -121,7 +108,6 @@ def test_vllm_that_never_imports_its_operators_keeps_them(monkeypatch):
 def test_lines_come_out_where_vllms_do(monkeypatch):
     """A vLLM server sets up the logger "vllm" and no other: an INFO line of ours would be lost."""
     stub_vllm(monkeypatch)
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     heard, listener = [], logging.Handler()
     listener.emit = lambda record: heard.append(record.getMessage())
     ours = logging.getLogger("sluice.engines")
@@ -138,7 +124,6 @@ def test_lines_come_out_where_vllms_do(monkeypatch):
 
 def test_vllm_gets_back_what_sluice_does_not_take(monkeypatch, caplog):
     model = stub_vllm(monkeypatch)
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     vllm.register()
     with caplog.at_level("INFO", logger="sluice.engines"):
         answer = model.causal_conv1d_fn(
@@ -152,28 +137,25 @@ def test_vllm_gets_back_what_sluice_does_not_take(monkeypatch, caplog):
 @pytest.mark.parametrize("release", ["vllm", "vllm.v0_26"])
 def test_vllm_gated_norms_are_replaced_where_layers_import_them(monkeypatch, release):
     stub_vllm(monkeypatch, release=release)
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     places = vllm.register()
     guard = sys.modules["vllm.third_party.flash_linear_attention.ops.layernorm_guard"]
     assert {f"{guard.__name__}.{name}" for name in ("layer_norm_fwd", "rmsnorm_fn")} <= set(places)
     assert "vllm.third_party.flash_linear_attention.ops.kda.rms_norm_gated" in places
     x, z, weight = torch.randn(3, HV, V), torch.randn(3, HV, V), torch.ones(V)
-    norm = torch.nn.functional.rms_norm(x, (V,), eps=1e-6)
-    close(guard.rmsnorm_fn(x, weight, None, z=z), norm * torch.nn.functional.silu(z))
+    close(guard.rmsnorm_fn(x, weight, None, z=z), gated_norm(x, z, weight, 1e-6))
     assert guard.rmsnorm_fn(x, weight, None, z=z, norm_before_gate=False) == "engine"
 
 
 def test_vllm_of_an_earlier_release_has_its_own_forms(monkeypatch):
     model = stub_vllm(monkeypatch, release="vllm.v0_26")
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     places = vllm.register()
     kda = ("chunk_kda", "chunk_kda_with_fused_gate", "fused_recurrent_kda")
     expected = ("fla_chunk_gated_delta_rule", "fused_sigmoid_gating_delta_rule_update",
                 "fused_recurrent_gated_delta_rule_packed_decode", "causal_conv1d_fn",
                 "causal_conv1d_update", *kda)
     assert {f"{model.__name__}.{name}" for name in expected} <= set(places)
-    rows, (o, _) = call_chunk(model.fla_chunk_gated_delta_rule)
-    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    expected_o, (o, _) = call_chunk(model.fla_chunk_gated_delta_rule)
+    close(o[0], expected_o)
     # The convolution by its own keywords; with blocks of a prefix cache it is vLLM's again.
     states = torch.zeros(3, 4, 3)
     call = dict(activation="silu", conv_states=states, has_initial_state=torch.tensor([False]),
@@ -181,9 +163,7 @@ def test_vllm_of_an_earlier_release_has_its_own_forms(monkeypatch):
                 query_start_loc=torch.tensor([0, 5], dtype=torch.int32), metadata=None)
     x, weight = torch.randn(4, 5), torch.randn(4, 4)
     out = model.causal_conv1d_fn(x, weight, None, **call)
-    padded = torch.nn.functional.pad(x, (3, 0))
-    truth = torch.nn.functional.conv1d(padded[None], weight[:, None], groups=4)[0]
-    close(out, torch.nn.functional.silu(truth))
+    close(out.T, convolution(x.T, weight, None, torch.zeros(4, 3)))
     close(states[1], x[:, -3:])
     blocks = torch.zeros(1, dtype=torch.int32)
     assert model.causal_conv1d_fn(x, weight, None, initial_state_idx=blocks, **call) == "engine"
@@ -202,7 +182,6 @@ def test_vllm_of_an_earlier_release_has_its_own_forms(monkeypatch):
 
 def test_vllm_of_another_signature_is_left_alone(monkeypatch, caplog):
     model = stub_vllm(monkeypatch, ("core_attn_out", "other_name"))
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     places = vllm.register()
     assert not [p for p in places if p.endswith("fla_chunk_gated_delta_rule")]
     assert [p for p in places if p.endswith("causal_conv1d_update")]
@@ -212,7 +191,6 @@ def test_vllm_of_another_signature_is_left_alone(monkeypatch, caplog):
 
 def test_vllm_without_null_block_gets_the_cpu_operators_alone(monkeypatch, caplog):
     stub_vllm(monkeypatch, ("null_block_id", "pad_block_id"))
-    monkeypatch.setenv("SLUICE_VLLM", "1")
     assert vllm.register() == [
         "vllm._custom_ops.chunk_gated_delta_rule_cpu",
         "vllm._custom_ops.fused_sigmoid_gating_delta_rule_update_cpu",

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import close, random_rows, recurrence
-from engine_stubs import HV, RECORDED, H, K, V, call_chunk, stub_function, stub_module
+from engine_reference import Rows, check_sequences, close
+from engine_stubs import HV, RECORDED, H, K, V, call_chunk, stub_function, stub_module, unimport
 from sluice.engines import sglang
 from sluice.engines.sglang import plugin as sglang_plugin
 from sluice.engines.swap import Tally
@@ -74,6 +74,8 @@ class StubDispatcher:
 
 
 def stub_sglang(monkeypatch):
+    """SGLang's modules, and Sluice switched on; returns the hooks."""
+    monkeypatch.setenv("SLUICE_SGLANG", "1")
     for path, ours in sglang_plugin.kTargets:
         name = ours.__name__
         stub_module(monkeypatch, path, **{name: stub_function("sglang", name)})
@@ -93,14 +95,13 @@ def test_sglang_is_opt_in(monkeypatch):
 
 def test_sglang_operators_are_hooked(monkeypatch):
     hooks = stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
     count = len(sglang_plugin.kTargets) + len(sglang_plugin.kMethods)
     assert len(sglang.register()) == count == len(hooks.hooks)
     hooks.apply_hooks()
     chunk = sys.modules["sglang.kernels.ops.attention.fla.chunk"].chunk_gated_delta_rule
-    rows, (o, none, h) = call_chunk(chunk)
+    expected, (o, none, h) = call_chunk(chunk)
     assert none is None and h.shape == (1, 1, HV, V, K)
-    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    close(o[0], expected)
     update = sys.modules["sglang.kernels.ops.mamba.causal_conv1d_triton"].causal_conv1d_update
     answer = update(
         torch.randn(1, 4),
@@ -115,24 +116,19 @@ def test_sglang_operators_are_hooked_when_sglang_imports_them(monkeypatch, tmp_p
     """Importing SGLang's kernels makes a CUDA context, which its launcher does without."""
     hooks = stub_sglang(monkeypatch)
     path, name = "sglang.kernels.ops.attention.fla.chunk", "chunk_gated_delta_rule"
-    text = RECORDED["sglang"]["functions"][name]
-    (tmp_path / "chunk.py").write_text(f"def {name}({text}): return 'engine'\n")
-    monkeypatch.setattr(sys.modules["sglang.kernels.ops.attention.fla"], "__path__", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, path)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
+    unimport(monkeypatch, tmp_path, path, "sglang", name)
     assert f"{path}.{name}" not in sglang.register()
     hooks.apply_hooks()
     assert path not in sys.modules
     module = importlib.import_module(path)
-    rows, (o, *_) = call_chunk(module.chunk_gated_delta_rule)
+    expected, (o, *_) = call_chunk(module.chunk_gated_delta_rule)
     sys.modules.pop(path)
-    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    close(o[0], expected)
 
 
 def test_lines_come_out_once_sglang_has_set_up_its_log(monkeypatch, caplog):
     """Its scheduler loads plug-ins before that."""
     hooks = stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
     monkeypatch.setattr(sglang_plugin, "tally", Tally())
     caplog.set_level("WARNING")
     sglang.register()
@@ -149,7 +145,6 @@ def test_sglang_without_the_module_is_left_alone(monkeypatch, caplog):
     monkeypatch.delattr(
         sys.modules["sglang.kernels.ops.attention.fla.chunk"], "chunk_gated_delta_rule"
     )
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
     count = len(sglang_plugin.kTargets) + len(sglang_plugin.kMethods)
     assert len(sglang.register()) == count - 1
     assert "not hooked" in caplog.text
@@ -158,36 +153,28 @@ def test_sglang_without_the_module_is_left_alone(monkeypatch, caplog):
 def test_sglang_on_torch_2_11_has_a_function_elsewhere(monkeypatch):
     """0.5.17 keeps one operator in another module, without its last parameter."""
     stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
     name = "fused_sigmoid_gating_delta_rule_update"
     [(now, before)] = sglang_plugin.kEarlierHomes.items()
     monkeypatch.delattr(sys.modules[now], name)
-    last = ", match_cutedsl_decode"
-    parameters = RECORDED["sglang"]["functions"][name]
-    assert parameters.rpartition(last)[1] == last
-    space = {}
-    exec(f"def {name}({parameters.rpartition(last)[0]}): return 'engine'", space)
-    stub_module(monkeypatch, before, **{name: space[name]})
+    last = ", match_cutedsl_decode=False"
+    assert RECORDED["sglang"]["functions"][name].endswith(last)
+    stub_module(monkeypatch, before, **{name: stub_function("sglang", name, (last, ""))})
     assert f"{before}.{name}" in sglang.register()
 
 
 def test_sglang_dispatcher_sends_calls_whatever_the_backend(monkeypatch):
     hooks = stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
     sglang.register()
     hooks.apply_hooks()
     chosen = sys.modules[sglang_plugin.kDispatcher].GDNKernelDispatcher()
     offsets = torch.tensor([0, 5, 9], dtype=torch.int32)
     slots = torch.tensor([3, 1], dtype=torch.int32)
-    rows = [t.unsqueeze(0) for t in random_rows(9, H, HV, K, V, 1)]
-    pool = torch.zeros(5, HV, V, K)
+    given, pool = Rows(9, H, HV, K, V, 1), torch.zeros(5, HV, V, K)
+    rows = given.packed()
     call = dict(ssm_states=pool, cache_indices=slots, query_start_loc=offsets)
     o, none, _ = chosen.extend(*rows, **call, state_checkpoint_cu_starts=None, layer_id=3)
-    for n, (begin, end) in enumerate([(0, 5), (5, 9)]):
-        truth, state = recurrence(*(t[0, begin:end] for t in rows), l2=True)
-        close(o[0, begin:end], truth)
-        close(pool[slots[n]], state[-1].transpose(-1, -2))
-    assert none is None and not pool[0].any()
+    check_sequences(given, [0, 5, 9], o[0], torch.zeros_like(pool), pool, slots.tolist())
+    assert none is None
     before = pool.clone()
     assert chosen.extend(*rows, **call, state_checkpoint_cu_starts=offsets) == "engine"
     assert torch.equal(pool, before)

@@ -40,13 +40,28 @@ def test_fla_names_what_fla_reads_from_keywords():
     assert all(name in chunk for name in names)
 
 
-def test_the_npu_contract():
-    parameters = ours("sgl_npu", "chunk_gated_delta_rule_npu")
-    text = ", ".join(str(p) for p in parameters.values())
-    assert text == (
+# What no released package has: sgl-kernel-npu's, and vllm-project/vllm 055e47c,
+# vllm/third_party/flash_linear_attention/ops/kda.py.
+CONTRACTS = {
+    ("sgl_npu", "chunk_gated_delta_rule_npu"):
         "q, k, v, g, beta, scale=None, initial_state=None, output_final_state=True, "
-        "cu_seqlens=None, head_first=False, use_qk_l2norm_in_kernel=False"
-    )
+        "cu_seqlens=None, head_first=False, use_qk_l2norm_in_kernel=False",
+    ("vllm", "chunk_kda"):
+        "q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False, "
+        "use_qk_l2norm_in_kernel=False, cu_seqlens=None",
+    ("vllm", "chunk_kda_with_fused_gate"):
+        "q, k, v, raw_g, beta, A_log, g_bias, scale=None, initial_state=None, "
+        "output_final_state=False, lower_bound=None, use_qk_l2norm_in_kernel=False, "
+        "cu_seqlens=None",
+    ("vllm", "fused_recurrent_kda"):
+        "q, k, v, g, beta=None, scale=None, initial_state=None, inplace_final_state=True, "
+        "use_qk_l2norm_in_kernel=True, cu_seqlens=None, ssm_state_indices=None",
+}
+
+
+@pytest.mark.parametrize("engine, name", CONTRACTS)
+def test_the_contracts_of_repositories(engine, name):
+    assert ", ".join(map(str, ours(engine, name).values())) == CONTRACTS[engine, name]
 
 
 def test_unknown_keywords_are_type_errors():

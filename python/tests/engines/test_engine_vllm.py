@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures whether sluice.engines.vllm computes what vLLM's operators promise: state layout, null
-block, strided pages, speculation, and what is refused.
+block, strided pages, speculation, and what is refused. Decode of one token is in test_engine_decode.py.
 Compares with the float64 recurrence of engine_reference.py, token by token and slot by slot."""
 
 import pytest
@@ -8,113 +8,98 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sluice
-from engine_reference import (
-    close,
-    convolution,
-    log_gate,
-    poisoned,
-    random_rows,
-    raw_gates,
-    recurrence,
-)
+from engine_reference import L2, Rows, check_sequences, close, convolution, gated_norm, int32, poisoned
 from sluice.engines import vllm
+from sluice.engines.vllm import kimi
 
 H, HV, K, V = 2, 4, 16, 24
+RAW, KEYS = dict(raw=True), dict(raw=True, keys=True)
 
 
-def pages(slots, seed):
+def rows_of(tokens, seed, **made):
+    return Rows(tokens, H, HV, K, V, seed, **made)
+
+
+def pages(slots):
     """A pool whose slots lie apart in memory, as vLLM's pages do: every second row of a larger
     one."""
-    torch.manual_seed(seed)
     return torch.randn(2 * slots, HV, V, K)[::2]
 
 
-def packed(*tensors):
-    return [t.unsqueeze(0) for t in tensors]
+def chunk(rows, out, **states):
+    return vllm.chunk_gated_delta_rule(*rows.packed(), core_attn_out=out, **states)
 
 
-@pytest.mark.parametrize("flat_output", [False, True])
-def test_chunk_of_packed_rows_with_states(flat_output):
-    lengths, starts = [70, 0, 5, 64], [0, 70, 70, 75, 139]
-    rows = random_rows(139, H, HV, K, V, 1)
-    S0 = torch.randn(4, HV, V, K)
-    out = poisoned((139 * HV * V + 7,)) if flat_output else None
-    o, final = vllm.chunk_gated_delta_rule(
-        *packed(*rows),
-        initial_state=S0,
-        output_final_state=True,
-        cu_seqlens=torch.tensor(starts, dtype=torch.int32),
-        use_qk_l2norm_in_kernel=True,
-        core_attn_out=out,
+def chunk_kda(rows, _, **states):
+    return vllm.chunk_kda(*rows.packed(), **states)
+
+
+def chunk_kda_raw(rows, _, **states):
+    q, k, v, a, _ = rows.packed()
+    A_log = rows.A_log.view(1, 1, HV, 1)
+    return vllm.chunk_kda_with_fused_gate(
+        q, k, v, a, rows.beta.float()[None], A_log, rows.dt_bias, lower_bound=rows.bound, **states)
+
+
+def chunk_kimi(rows, out, **states):
+    gates = dict(A_log=rows.A_log, g_bias=rows.dt_bias, lower_bound=rows.bound)
+    return kimi.chunk_kda_with_fused_gate(*rows.packed(), **gates, out=out, **states)
+
+
+@pytest.mark.parametrize("call, made, out", [
+    (chunk, {}, None),
+    (chunk, {}, (139 * HV * V + 7,)),
+    (chunk_kda, dict(keys=True), None),
+    (chunk_kda_raw, KEYS, None),
+    (chunk_kda_raw, KEYS | dict(bound=-5.0), None),
+    (chunk_kimi, KEYS, None),
+    (chunk_kimi, KEYS, (1, 139, HV, V)),
+    (chunk_kimi, KEYS | dict(bound=-5.0), None),
+    (chunk_kimi, KEYS | dict(bound=-5.0), (1, 139, HV, V)),
+])
+@pytest.mark.parametrize("starts", [(0, 70, 70, 75, 139), (0, 139)], ids=["packed", "one"])
+def test_chunk_of_packed_rows_with_states(call, made, out, starts):
+    N = len(starts) - 1
+    rows, S0 = rows_of(139, 1, **made), torch.randn(N, HV, V, K)
+    out = out and poisoned(*out)
+    ends = int32(*starts) if N > 1 else None
+    o, final = call(rows, out, initial_state=S0, output_final_state=True, cu_seqlens=ends, **L2)
+    assert out is None or o.data_ptr() == out.data_ptr()
+    check_sequences(rows, starts, o[0], S0, final, range(N))
+
+
+def update(rows, pool, ends, slots, accepted=None):
+    q, k, v, *_ = rows.packed()
+    return vllm.fused_sigmoid_gating_delta_rule_update(
+        rows.A_log, rows.a, rows.b, rows.dt_bias, q, k, v, initial_state=pool, cu_seqlens=ends, ssm_state_indices=slots,
+        num_accepted_tokens=accepted, **L2,
     )
-    if flat_output:
-        assert o.data_ptr() == out.data_ptr()
-    for n, T in enumerate(lengths):
-        part = slice(starts[n], starts[n] + T)
-        expected, states = recurrence(*(t[part] for t in rows), S=S0[n].mT, l2=True)
-        close(o[0, part], expected)
-        close(final[n], states[-1].mT if T else S0[n])
 
 
-def assert_steps(o, pool, before, slots, rows):
-    """One token a sequence: outputs and states of `slots`, zeros for padding, and no other page written."""
-    for n, slot in enumerate(slots):
-        if slot <= 0:
-            assert (o[0, n] == 0).all()
-            continue
-        expected, states = recurrence(*(t[n : n + 1] for t in rows), S=before[slot].mT, l2=True)
-        close(o[0, n : n + 1], expected)
-        close(pool[slot], states[-1].mT)
-    untouched = [page for page in range(len(pool)) if page not in slots]
-    assert torch.equal(pool[untouched], before[untouched])
+def update_kimi(rows, pool, ends, slots, accepted):
+    q, k, v, a, b = rows.packed()
+    out = poisoned(*v.shape)
+    o, state = kimi.fused_recurrent_kda(
+        q=q, k=k, v=v, raw_g=a, raw_beta=b, A_log=rows.A_log, dt_bias=rows.dt_bias, lower_bound=rows.bound,
+        initial_state=pool, cu_seqlens=ends, ssm_state_indices=slots, num_accepted_tokens=accepted, out=out)
+    assert o.data_ptr() == out.data_ptr()
+    return o, state
 
 
-def test_decode_updates_pages_and_leaves_padding():
-    slots = torch.tensor([3, 0, 5, -1], dtype=torch.int32)
-    q, k, v, g, beta = random_rows(4, H, HV, K, V, 2)
-    pool = pages(7, 3)
+@pytest.mark.parametrize("call, made", [(update, RAW), (update_kimi, KEYS | dict(bound=-5.0))])
+def test_speculation_reads_the_accepted_column_and_writes_every_token(call, made):
+    starts, slots, accepted = [0, 3, 5], int32(1, 2, 3, 4, 5, 6).view(2, 3), int32(2, 1)
+    rows, pool = rows_of(5, 4, **made), pages(8)
     before = pool.clone()
-    o, state = vllm.fused_recurrent_gated_delta_rule(
-        *packed(q, k, v, g, beta),
-        initial_state=pool,
-        cu_seqlens=torch.arange(5, dtype=torch.int32),
-        ssm_state_indices=slots,
-        use_qk_l2norm_in_kernel=True,
-    )
-    assert state is pool
-    assert_steps(o, pool, before, slots.tolist(), (q, k, v, g, beta))
-
-
-def test_speculation_reads_the_accepted_column_and_writes_every_token():
-    lengths, starts = [3, 2], [0, 3, 5]
-    slots = torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.int32)
-    accepted = torch.tensor([2, 1], dtype=torch.int32)
-    q, k, v, _, _ = random_rows(5, H, HV, K, V, 4)
-    a, b, A_log, dt_bias = raw_gates(5, HV, 5)
-    pool = pages(8, 6)
-    before = pool.clone()
-    o, _ = vllm.fused_sigmoid_gating_delta_rule_update(
-        A_log,
-        a,
-        b,
-        dt_bias,
-        *packed(q, k, v),
-        initial_state=pool,
-        cu_seqlens=torch.tensor(starts, dtype=torch.int32),
-        ssm_state_indices=slots,
-        num_accepted_tokens=accepted,
-        use_qk_l2norm_in_kernel=True,
-    )
-    g, beta = log_gate(a, A_log, dt_bias), b.double().sigmoid()
+    o, _ = call(rows, pool, int32(*starts), slots, accepted)
     written = []
-    for n, T in enumerate(lengths):
-        part = slice(starts[n], starts[n] + T)
-        S = before[slots[n, accepted[n] - 1]].mT
-        expected, states = recurrence(q[part], k[part], v[part], g[part], beta[part], S=S, l2=True)
+    for n in range(2):
+        part = slice(starts[n], starts[n + 1])
+        expected, states = rows.truth(part, before[slots[n, accepted[n] - 1]].mT)
         close(o[0, part], expected)
-        for t in range(T):
-            close(pool[slots[n, t]], states[t].mT)
-            written.append(int(slots[n, t]))
+        for slot, state in zip(slots[n].tolist(), states):
+            close(pool[slot], state.mT)
+            written.append(slot)
     untouched = [s for s in range(8) if s not in written]
     assert torch.equal(pool[untouched], before[untouched])
 
@@ -122,138 +107,67 @@ def test_speculation_reads_the_accepted_column_and_writes_every_token():
 @pytest.mark.parametrize("columns", [None, 2])
 def test_decode_takes_the_first_of_a_whole_batch_s_slots(columns):
     """A batch in which some decode and others prefill: vLLM 0.26.0 gives all slots, and lengths of the former."""
-    q, k, v, _, _ = random_rows(2, H, HV, K, V, 16)
-    a, b, A_log, dt_bias = raw_gates(2, HV, 17)
-    first = [3, 5]
-    slots = torch.tensor([*first, 2, 6], dtype=torch.int32)
-    accepted = None
+    rows, pool = rows_of(2, 16, raw=True), pages(7)
+    slots, accepted = int32(3, 5, 2, 6), None
     if columns:  # drafts: the state after the only token goes to the first column
         slots = torch.stack([slots, torch.zeros_like(slots)], dim=1)
         accepted = torch.ones(4, dtype=torch.int32)
-    pool = pages(7, 18)
     before = pool.clone()
-    o, _ = vllm.fused_sigmoid_gating_delta_rule_update(
-        A_log, a, b, dt_bias, *packed(q, k, v), initial_state=pool,
-        cu_seqlens=torch.arange(3, dtype=torch.int32), ssm_state_indices=slots,
-        num_accepted_tokens=accepted, use_qk_l2norm_in_kernel=True,
-    )
-    g, beta = log_gate(a, A_log, dt_bias), b.double().sigmoid()
-    assert_steps(o, pool, before, first, (q, k, v, g, beta))
-
-
-def test_packed_decode_takes_rows_with_a_stride():
-    q, k, v, _, _ = random_rows(3, H, HV, K, V, 7)
-    a, b, A_log, dt_bias = raw_gates(3, HV, 8)
-    wide = torch.randn(3, 2 * H * K + HV * V + 40)
-    mixed = wide[:, 8 : 8 + 2 * H * K + HV * V]
-    mixed.copy_(torch.cat([q.flatten(1), k.flatten(1), v.flatten(1)], 1))
-    pool, out = pages(5, 9), poisoned((3, 1, HV, V))
-    before = pool.clone()
-    slots = torch.tensor([4, 0, 2], dtype=torch.int32)
-    result, state = vllm.fused_recurrent_gated_delta_rule_packed_decode(
-        mixed, a, b, A_log, dt_bias, K**-0.5, pool, out, slots, use_qk_l2norm_in_kernel=True
-    )
-    assert result is out and state is pool
-    g, beta = log_gate(a, A_log, dt_bias), b.double().sigmoid()
-    for n, slot in enumerate(slots.tolist()):
-        part = slice(n, n + 1)
-        if slot == 0:
-            assert (out[n] == 0).all()
-            continue
-        expected, states = recurrence(
-            q[part], k[part], v[part], g[part], beta[part], S=before[slot].mT, l2=True
-        )
-        close(out[n], expected)
-        close(pool[slot], states[-1].mT)
-    assert torch.equal(pool[0], before[0])
+    o, _ = update(rows, pool, int32(0, 1, 2), slots, accepted)
+    check_sequences(rows, range(3), o[0], before, pool, [3, 5])
 
 
 def test_verification_with_the_gated_norm():
-    q, k, v, _, _ = random_rows(4, H, HV, K, V, 10)
-    a, b, A_log, dt_bias = raw_gates(4, HV, 11)
-    mixed = torch.cat([q.flatten(1), k.flatten(1), v.flatten(1)], 1)
+    rows, pool = rows_of(4, 10, raw=True), pages(6)
     z, weight = torch.randn(4, HV, V), torch.rand(V)
-    slots = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32)
-    accepted = torch.tensor([1, 0], dtype=torch.int32)
-    pool = pages(6, 12)
     before = pool.clone()
     out = vllm.fused_gdn_decode_post_conv_mtp(
-        mixed,
-        a,
-        b,
-        A_log,
-        dt_bias,
-        slots,
-        torch.tensor([0, 2, 4], dtype=torch.int32),
-        accepted,
-        pool,
-        z,
-        weight,
-        scale=K**-0.5,
-        norm_eps=1e-5,
+        rows.mixed(), rows.a, rows.b, rows.A_log, rows.dt_bias, int32(1, 2, 3, 4).view(2, 2), int32(0, 2, 4),
+        int32(1, 0), pool, z, weight, scale=K**-0.5, norm_eps=1e-5,
     )
-    g, beta = log_gate(a, A_log, dt_bias), b.double().sigmoid()
-    core, states = recurrence(q[:2], k[:2], v[:2], g[:2], beta[:2], S=before[1].mT, l2=True)
-    normed = core / (core.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
-    close(out[:2], normed * torch.nn.functional.silu(z[:2].double()))
+    core, states = rows.truth(slice(2), before[1].mT)
+    close(out[:2], gated_norm(core, z[:2], weight, 1e-5))
     close(pool[2], states[1].mT)
     # num_accepted_tokens 0 is padding: nothing of the second sequence is written.
     assert (out[2:] == 0).all() and torch.equal(pool[3:], before[3:])
 
 
 def test_a_state_per_token_without_slots():
-    q, k, v, g, beta = random_rows(2, H, HV, K, V, 13)
-    S0 = torch.randn(2, HV, V, K)
+    rows, S0 = rows_of(2, 13), torch.randn(2, HV, V, K)
     before = S0.clone()
     o, final = vllm.fused_recurrent_gated_delta_rule(
-        *packed(q, k, v, g, beta),
-        initial_state=S0,
-        inplace_final_state=False,
-        cu_seqlens=torch.tensor([0, 1, 2]),
-    )
-    assert torch.equal(S0, before) and final.shape == (2, HV, V, K)
-    for n in range(2):
-        part = slice(n, n + 1)
-        expected, states = recurrence(
-            q[part], k[part], v[part], g[part], beta[part], S=before[n].mT
-        )
-        close(o[0, part], expected)
-        close(final[n], states[-1].mT)
+        *rows.packed(), initial_state=S0, inplace_final_state=False, cu_seqlens=torch.tensor([0, 1, 2]))
+    assert torch.equal(S0, before)
+    check_sequences(rows, range(3), o[0], before, final, range(2), l2=False)
 
 
 @pytest.mark.parametrize(
-    "change, name",
+    "name, value",
     [
-        ({"beta": 2.0}, "beta"),
-        ({"threshold": 10.0}, "threshold"),
-        ({"inplace_final_state": False}, "inplace_final_state"),
-        ({"num_accepted_tokens": torch.ones(1, dtype=torch.int32)}, "num_accepted_tokens"),
+        ("beta", 2.0),
+        ("threshold", 10.0),
+        ("inplace_final_state", False),
+        ("num_accepted_tokens", torch.ones(1, dtype=torch.int32)),
     ],
 )
-def test_refused_by_name(change, name):
-    q, k, v, _, _ = random_rows(1, H, HV, K, V, 14)
-    a, b, A_log, dt_bias = raw_gates(1, HV, 15)
-    arguments = dict(
-        initial_state=torch.zeros(2, HV, V, K),
-        cu_seqlens=torch.tensor([0, 1]),
-        ssm_state_indices=torch.tensor([1]),
-    )
-    arguments.update(change)
+def test_refused_by_name(name, value):
+    rows = rows_of(1, 14, raw=True)
+    q, k, v, a, b = rows.packed()
+    arguments = dict(initial_state=torch.zeros(2, HV, V, K), cu_seqlens=torch.tensor([0, 1]),
+                     ssm_state_indices=torch.tensor([1])) | {name: value}
     with pytest.raises(sluice.Unsupported, match=f"update: {name} = "):
-        vllm.fused_sigmoid_gating_delta_rule_update(
-            A_log, a, b, dt_bias, *packed(q, k, v), **arguments
-        )
+        vllm.fused_sigmoid_gating_delta_rule_update(rows.A_log, a[0], b[0], rows.dt_bias, q, k, v, **arguments)
 
 
 def test_scale_must_be_positive():
-    q, k, v, g, beta = random_rows(1, H, HV, K, V, 16)
+    rows, keys = rows_of(1, 16).packed(), rows_of(5, 0, **KEYS)
     with pytest.raises(sluice.InvalidArgument, match="scale = 0.0"):
         vllm.fused_recurrent_gated_delta_rule(
-            *packed(q, k, v, g, beta),
-            scale=0.0,
-            initial_state=torch.zeros(2, HV, V, K),
-            ssm_state_indices=torch.tensor([1]),
-        )
+            *rows, scale=0.0, initial_state=torch.zeros(2, HV, V, K), ssm_state_indices=torch.tensor([1]))
+    with pytest.raises(sluice.InvalidArgument, match=r"vllm.chunk_kda: scale = -1.0"):
+        vllm.chunk_kda(*rows_of(5, 0, keys=True).packed(), scale=-1.0)
+    with pytest.raises(sluice.InvalidArgument, match=r"vllm.chunk_kda_with_fused_gate: scale = 0"):
+        kimi.chunk_kda_with_fused_gate(*keys.packed(), keys.A_log, keys.dt_bias, scale=0)
 
 
 D, W = 10, 4
@@ -355,15 +269,15 @@ def test_convolution_with_speculation_slides_by_the_accepted_tokens():
 
 
 @pytest.mark.parametrize(
-    "change, name",
+    "name, value",
     [
-        ({"activation": "gelu"}, "activation"),
-        ({"cache_indices": torch.zeros(1, 2, dtype=torch.int32)}, "cache_indices"),
-        ({"null_block_id": 3}, "null_block_id"),
-        ({"pad_slot_id": 7}, "pad_slot_id"),
+        ("activation", "gelu"),
+        ("cache_indices", torch.zeros(1, 2, dtype=torch.int32)),
+        ("null_block_id", 3),
+        ("pad_slot_id", 7),
     ],
 )
-def test_convolution_refused_by_name(change, name):
+def test_convolution_refused_by_name(name, value):
     with pytest.raises(sluice.Unsupported, match=name):
         vllm.causal_conv1d_fn(
             torch.randn(D, 2),
@@ -371,5 +285,5 @@ def test_convolution_refused_by_name(change, name):
             None,
             torch.zeros(2, D, W - 1),
             torch.tensor([0, 2]),
-            **change,
+            **{name: value},
         )

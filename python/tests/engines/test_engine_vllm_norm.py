@@ -7,17 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sluice
-from engine_reference import close
+from engine_reference import close, gated_norm
 from sluice.engines import vllm
 
 T, HV, V = 9, 4, 24
-
-
-def truth(x, z, weight, eps, activation):
-    x, z = x.double(), z.double()
-    rows = x * (x.pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight.double()
-    gate = torch.sigmoid(z)
-    return rows * (gate if activation == "sigmoid" else z * gate)
 
 
 def inputs(dtype=torch.float32):
@@ -30,13 +23,13 @@ def test_norm_of_the_custom_operator(activation):
     x, z, weight = inputs()
     for group in (None, V):
         o = vllm.rmsnorm_fn(x, weight, None, z=z, eps=1e-5, group_size=group, activation=activation)
-        close(o, truth(x, z, weight, 1e-5, activation))
+        close(o, gated_norm(x, z, weight, 1e-5, activation))
 
 
 def test_bfloat16_is_rounded_once():
     x, z, weight = inputs(torch.bfloat16)
     o = vllm.rmsnorm_fn(x, weight, None, z=z)
-    exact = truth(x, z, weight, 1e-6, "silu")
+    exact = gated_norm(x, z, weight, 1e-6)
     assert o.dtype == torch.bfloat16
     # Within one unit of the last place of what the exact values round to.
     assert ((o.double() - exact).abs() <= exact.abs() * 2.0**-8 + 1e-7).all()
@@ -46,7 +39,7 @@ def test_rows_in_place_with_gates_that_lie_apart():
     x, _, weight = inputs()
     gates = torch.randn(T, 3, HV * V)[:, 1].reshape(T, HV, V)
     x2, z2 = x.reshape(-1, V), gates.reshape(-1, V)
-    expected = truth(x2, z2, weight, 1e-6, "silu")
+    expected = gated_norm(x2, z2, weight, 1e-6)
     out, mean, deviation = vllm.layer_norm_fwd(
         x2, weight, None, 1e-6, z=z2, out=x2, group_size=V, norm_before_gate=True, is_rms_norm=True
     )
@@ -58,7 +51,7 @@ def test_norm_of_kda_layers_takes_gates_of_another_rank():
     x, z, weight = inputs()
     o = vllm.rms_norm_gated(x[None], z, weight, None, activation="sigmoid", eps=1e-5)
     assert o.shape == (1, T, HV, V)
-    close(o[0], truth(x, z, weight, 1e-5, "sigmoid"))
+    close(o[0], gated_norm(x, z, weight, 1e-5, "sigmoid"))
 
 
 def test_refusals_name_the_argument():
