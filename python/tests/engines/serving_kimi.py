@@ -158,5 +158,15 @@ class Reference:
         return self.linear(self.norm(x[-last:], "model.norm"), "lm_head")
 
 
+def reference(folder, device):
+    """Gives the logits of a model's last tokens in float32: of a Kimi Linear, or by transformers."""
+    if is_kimi(folder):
+        return Reference(folder, device).logits
+    from transformers import Qwen3NextForCausalLM
+
+    made = Qwen3NextForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    return lambda ids, last: made(ids[None], logits_to_keep=last).logits[0]
+
+
 if __name__ == "__main__":
     write(sys.argv[1], *map(int, sys.argv[2:3]), *map(float, sys.argv[3:5]))

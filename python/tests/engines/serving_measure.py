@@ -37,19 +37,27 @@ def prompt(length, seed):
 
 
 class Server:
-    """One server and its log; an engine's own class says how it is started."""
+    """One server and its log, named after its setup and its way: "heads.sluice". An engine's own class says how it is
+    started, and has `setups`: by name, heads of the linear layers and factors of the weights (serving_model.py), or of
+    a Kimi Linear (serving_kimi.py), and further options of the server."""
 
     # What of its log is told, and what stands before the telling part of a line.
     telling, before = "Sluice|handed back|Traceback", ""
     # Names of the installed packages that the record tells the versions of.
     packages = ("torch", "triton", "transformers", "sluice-gdn")
     environment_prefixes = ("TRITON_",)
+    # Batches whose decoding is captured in a graph.
+    captured = (1, 2, 4, 8, 16, 32, 64, 128)
     # Folder of the traces of an engine that has a profiler (serving_trace.py).
     traces = None
 
     def __init__(self, name, model, port, folder, arguments):
         self.name, self.model, self.folder, self.port = name, model, str(folder), port
-        self.setup, self.way = name.split(".")
+        setup, way = name.split(".")
+        self.more = self.setups[setup][1]
+        # Sluice on or off, and the prefill of GDN that it replaces or that runs instead.
+        ways = {self.packages[0]: ("0", "triton"), "flashinfer": ("0", "flashinfer"), "sluice": ("1", "triton")}
+        self.switch, self.prefill = ways[way]
         self.log = pathlib.Path(arguments.out).parent / f"{name}.log"
         self.up, self.started = False, time.monotonic()
         self.process = subprocess.Popen(
@@ -59,9 +67,13 @@ class Server:
 
     @classmethod
     def write(cls, folder, layers, form):
-        from serving_model import write
+        import serving_kimi
+        import serving_model
 
-        write(folder, layers, *form, dense=cls.dense)
+        if form[0] == "kimi":
+            serving_kimi.write(folder, layers, *form[1:])
+        else:
+            serving_model.write(folder, layers, *form, dense=cls.dense)
 
     @staticmethod
     def quoted(words):
@@ -100,10 +112,20 @@ class Server:
 
 
 class Client:
-    """Asks a server for greedy tokens; an engine's own class has `one`."""
+    """Asks a server for greedy tokens. An engine's own class has `one`, which gives token ids, the best
+    log-probabilities of each step if asked for, seconds to the first token, and seconds a further one."""
 
     def __init__(self, session):
         self.session = session
+
+    async def lines(self, server, path, body):
+        """The JSON of a streamed answer, line by line."""
+        async with self.session.post(f"http://127.0.0.1:{server.port}{path}", json=body) as answer:
+            if answer.status != 200:
+                raise RuntimeError(f"{server.name}: {await answer.text()}")
+            async for line in answer.content:
+                if line.startswith(b"data: {"):
+                    yield line[6:]
 
     async def post(self, server, path):
         async with self.session.post(f"http://127.0.0.1:{server.port}{path}") as answer:
@@ -158,16 +180,9 @@ def equality(servers, found):
 
 @functools.lru_cache(maxsize=1)  # the GPU has the servers' memory too
 def reference(model):
-    """Gives the logits of a model's last tokens in float32: by transformers, or by serving_kimi.py."""
     import serving_kimi
-    import torch
 
-    if serving_kimi.is_kimi(model):
-        return serving_kimi.Reference(model, "cuda").logits
-    from transformers import Qwen3NextForCausalLM
-
-    made = Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).cuda().eval()
-    return lambda ids, last: made(ids[None], logits_to_keep=last).logits[0]
+    return serving_kimi.reference(model, "cuda")
 
 
 def distances(model, alone):

@@ -9,12 +9,8 @@ asks them over HTTP in turns, and writes answers, times, versions, commands and 
 import json
 import time
 
-import serving_kimi
 import serving_measure
 
-# Sluice on or off, and the prefill of GDN that it replaces or that runs instead.
-WAYS = {"sglang": ("0", "triton"), "flashinfer": ("0", "flashinfer"), "sluice": ("1", "triton")}
-CAPTURED = (1, 2, 4, 8, 16, 32, 64, 128)
 DRAFTS = ("--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 "
           "--speculative-num-draft-tokens 4").split()
 
@@ -28,40 +24,32 @@ class Server(serving_measure.Server):
     environment_prefixes = ("SGLANG_", "TRITON_", "FLASHINFER_")
     # Experts in every layer: SGLang knows no others.
     dense, first_port = False, 8200
-    # Heads of the linear layers and factors of the weights (serving_model.py), or of a Kimi Linear (serving_kimi.py);
-    # further options of the server.
     setups = {"heads": ((16, 32, 1000, 1.5), []), "drafts": ((16, 32, 1000, 1.5), DRAFTS),
               "kda": (("kimi", 1000, 1.5), [])}
-
-    @classmethod
-    def write(cls, folder, layers, form):
-        if form[0] != "kimi":
-            return super().write(folder, layers, form)
-        serving_kimi.write(folder, layers, *form[1:])
 
     def words(self, arguments):
         requests = arguments.requests
         self.asked = {"cached tokens": 0, "verifications": 0, "tokens": 0}
         self.options = [
             "--port", str(self.port), "--attention-backend", "triton", "--linear-attn-backend", "triton",
-            "--linear-attn-prefill-backend", WAYS[self.way][1],
+            "--linear-attn-prefill-backend", self.prefill,
             "--sampling-backend", "pytorch", "--grammar-backend", "none", "--context-length", "70000",
             "--max-running-requests", str(requests), "--stream-interval", "8", "--skip-server-warmup",
             # Several servers share the GPU, so each is told how much it has. A server's pools come out of the fraction
             # of what was free when it started, less what others have taken since.
             "--mem-fraction-static", "0.8", "--max-total-tokens", str(80000 + 4096 * requests),
             "--max-mamba-cache-size", str(60 + 5 * requests),
-            "--cuda-graph-bs-decode", *(str(size) for size in CAPTURED if size <= requests),
+            "--cuda-graph-bs-decode", *(str(size) for size in self.captured if size <= requests),
             "--cuda-graph-backend-prefill", "disabled",
-            "--disable-custom-all-reduce", *self.setups[self.setup][1],
+            "--disable-custom-all-reduce", *self.more,
         ]
         return ["sglang.launch_server", "--model-path", self.model, *self.options]
 
     def environment(self, _):
-        return dict(SLUICE_SGLANG=WAYS[self.way][0], HF_HUB_OFFLINE="1")
+        return dict(SLUICE_SGLANG=self.switch, HF_HUB_OFFLINE="1")
 
     def command(self):
-        return (f"SLUICE_SGLANG={WAYS[self.way][0]} python -m sglang.launch_server --model-path MODEL "
+        return (f"SLUICE_SGLANG={self.switch} python -m sglang.launch_server --model-path MODEL "
                 f"{self.quoted(self.options)}")
 
     def counts(self):
@@ -73,20 +61,14 @@ class Client(serving_measure.Client):
     """Asks a server for greedy tokens."""
 
     async def one(self, server, ids, tokens, logprobs=None):
-        """(token ids, the best log-probabilities of each step if asked for, seconds to the first token, seconds a
-        further one)."""
         body = dict(input_ids=ids, stream=True, return_logprob=bool(logprobs), top_logprobs_num=logprobs or 0,
                     sampling_params=dict(temperature=0, max_new_tokens=tokens, ignore_eos=True))
         start, first, last, early, answer = time.monotonic(), None, None, 0, None
-        async with self.session.post(f"http://127.0.0.1:{server.port}/generate", json=body) as response:
-            if response.status != 200:
-                raise RuntimeError(f"{server.name}: {await response.text()}")
-            async for line in response.content:
-                if line.startswith(b"data: {"):
-                    last, answer = time.monotonic(), line
-                    if first is None:
-                        first, early = last, json.loads(line[6:])["meta_info"]["completion_tokens"]
-        answer = json.loads(answer[6:])
+        async for answer in self.lines(server, "/generate", body):
+            last = time.monotonic()
+            if first is None:
+                first, early = last, json.loads(answer)["meta_info"]["completion_tokens"]
+        answer = json.loads(answer)
         meta = answer.get("meta_info", {})
         if meta.get("completion_tokens", 0) < tokens:
             raise RuntimeError(f"{server.name}: {str(answer)[:300]}")

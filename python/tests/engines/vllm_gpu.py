@@ -13,12 +13,8 @@ import re
 import shutil
 import time
 
-import serving_kimi
 import serving_measure
 
-# Sluice on or off, and the prefill of GDN that it replaces or that runs instead.
-WAYS = {"vllm": ("0", "triton"), "flashinfer": ("0", "flashinfer"), "sluice": ("1", "triton")}
-CAPTURED = [1, 2, 4, 8, 16, 32, 64, 128]
 DRAFTS = {"method": "mtp", "num_speculative_tokens": 3}
 # How the server runs the model: as vLLM does by default, or with graphs of decoding alone, for a quick start.
 FORMS = {
@@ -37,8 +33,6 @@ class Server(serving_measure.Server):
     packages = ("vllm", "flashinfer-python", "nvidia-cutlass-dsl", *serving_measure.Server.packages)
     environment_prefixes = ("VLLM_", "TRITON_")
     dense, first_port = True, 8100
-    # Heads of the linear layers and factors of the weights (serving_model.py), or of a Kimi Linear (serving_kimi.py);
-    # further options of the server.
     setups = {
         "heads": ((16, 32, 3, 3), []),
         "tp8": ((2, 8, 3, 3), []),
@@ -48,21 +42,15 @@ class Server(serving_measure.Server):
         "kda": (("kimi", 1000, 1.5), []),
     }
 
-    @classmethod
-    def write(cls, folder, layers, form):
-        if form[0] != "kimi":
-            return super().write(folder, layers, form)
-        serving_kimi.write(folder, layers, *form[1:])
-
     def words(self, arguments):
-        compilation = {"cudagraph_capture_sizes": CAPTURED, **FORMS[arguments.form]}
+        compilation = {"cudagraph_capture_sizes": self.captured, **FORMS[arguments.form]}
         self.options = [
             "--port", str(self.port), "--served-model-name", "model", "--max-model-len", "70000",
-            "--max-num-seqs", "128", "--enable-prefix-caching", "--gdn-prefill-backend", WAYS[self.way][1],
+            "--max-num-seqs", "128", "--enable-prefix-caching", "--gdn-prefill-backend", self.prefill,
             # Several servers share the GPU, so none may measure what is free.
             "--gpu-memory-utilization", "0.05", "--kv-cache-memory-bytes", str(arguments.kv_gib << 30),
             "--stream-interval", "8", "--no-enable-log-requests", "--disable-uvicorn-access-log",
-            *self.setups[self.setup][1], "--compilation-config", json.dumps(compilation),
+            *self.more, "--compilation-config", json.dumps(compilation),
         ]
         if arguments.trace:
             self.traces = pathlib.Path(self.folder) / f"traces.{self.name}"
@@ -76,11 +64,11 @@ class Server(serving_measure.Server):
         cache = pathlib.Path(self.folder) / f"cache.{self.name}"
         if arguments.cache:
             shutil.copytree(arguments.cache, cache)
-        return dict(SLUICE_VLLM=WAYS[self.way][0], VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1",
+        return dict(SLUICE_VLLM=self.switch, VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1",
                     VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_CACHE_ROOT=str(cache))
 
     def command(self):
-        line = f"SLUICE_VLLM={WAYS[self.way][0]} vllm serve MODEL {self.quoted(self.options)}"
+        line = f"SLUICE_VLLM={self.switch} vllm serve MODEL {self.quoted(self.options)}"
         return line.replace(self.folder, "FOLDER")
 
     def counts(self):
@@ -93,27 +81,20 @@ class Client(serving_measure.Client):
     """Asks a server for greedy tokens."""
 
     async def one(self, server, ids, tokens, logprobs=None):
-        """(token ids, the best two log-probabilities of each step if asked for, seconds to the first token, seconds
-        a further one)."""
         body = dict(model="model", prompt=ids, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, temperature=0,
                     stream=True, return_token_ids=True, logprobs=logprobs)
         start, first, last = time.monotonic(), None, None
         got, best, early = [], [], 0
-        async with self.session.post(f"http://127.0.0.1:{server.port}/v1/completions", json=body) as answer:
-            if answer.status != 200:
-                raise RuntimeError(f"{server.name}: {await answer.text()}")
-            async for line in answer.content:
-                if not line.startswith(b"data: {"):
-                    continue
-                choices = json.loads(line[6:]).get("choices") or []
-                if not choices or not choices[0].get("token_ids"):
-                    continue
-                last = time.monotonic()
-                got += choices[0]["token_ids"]
-                if first is None:
-                    first, early = last, len(got)
-                if logprobs:
-                    best += choices[0]["logprobs"]["top_logprobs"]
+        async for line in self.lines(server, "/v1/completions", body):
+            choices = json.loads(line).get("choices") or []
+            if not choices or not choices[0].get("token_ids"):
+                continue
+            last = time.monotonic()
+            got += choices[0]["token_ids"]
+            if first is None:
+                first, early = last, len(got)
+            if logprobs:
+                best += choices[0]["logprobs"]["top_logprobs"]
         if len(got) < tokens:
             raise RuntimeError(f"{server.name}: {len(got)} of {tokens} tokens")
         return got, best, first - start, (last - first) / max(len(got) - early, 1)
