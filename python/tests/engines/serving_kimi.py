@@ -24,10 +24,6 @@ PERIOD = 4
 EPS = 1e-5
 
 
-def is_kimi(folder):
-    return json.loads((pathlib.Path(folder) / "config.json").read_text())["model_type"] == "kimi_linear"
-
-
 def configuration(layers, sizes):
     """The published checkpoint's fields. Layers are counted from 1 there."""
     full = list(range(PERIOD, layers + 1, PERIOD))
@@ -160,7 +156,7 @@ class Reference:
 
 def reference(folder, device):
     """Gives the logits of a model's last tokens in float32: of a Kimi Linear, or by transformers."""
-    if is_kimi(folder):
+    if json.loads((pathlib.Path(folder) / "config.json").read_text())["model_type"] == "kimi_linear":
         return Reference(folder, device).logits
     from transformers import Qwen3NextForCausalLM
 

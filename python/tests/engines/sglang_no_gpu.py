@@ -17,7 +17,6 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import random
 import re
 import signal
 import subprocess
@@ -26,24 +25,13 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from unittest import mock
 
 import serving_kimi
-import serving_model
-import torch
-import transformers
-from safetensors.torch import load_file, save_file
+import serving_no_gpu
+from sglang_gpu import DRAFTS
 
-SMALL = dict(hidden_size=128, intermediate_size=64, moe_intermediate_size=64, shared_expert_intermediate_size=64,
-             num_attention_heads=4, head_dim=32, linear_key_head_dim=32, linear_value_head_dim=32)
 SMALL_KIMI = dict(hidden_size=128, intermediate_size=64, heads=4, head_dim=32, kv_lora_rank=256, qk_nope_head_dim=32,
                   qk_rope_head_dim=32, v_head_dim=32, dtype="float32")
-# The third alone, then all at once, then all again, when the prefix cache has the beginnings of some.
-LENGTHS = (3, 65, 130, 300)
-ORDER = ((2,), range(4), range(4))
-NEW_TOKENS = 6
-# NUM: float32 with sums in other orders, through four layers; log-probabilities are about 10.
-TOLERANCE = 2e-3
 PORT = 8200
 OPTIONS = (
     "--attention-backend triton --linear-attn-backend triton --sampling-backend pytorch --grammar-backend none "
@@ -51,8 +39,6 @@ OPTIONS = (
     "--max-total-tokens 4096 --max-mamba-cache-size 16 --max-running-requests 8 --context-length 2048 "
     "--mem-fraction-static 0.5"
 ).split()
-DRAFTS = ("--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 "
-          "--speculative-num-draft-tokens 4").split()
 # Without drafts and with: a larger embedding, so that some drafts are right.
 EMBEDDING = (3, 20)
 
@@ -60,14 +46,7 @@ EMBEDDING = (3, 20)
 def write_model(folder, embedding, kda):
     if kda:
         return serving_kimi.write(folder, 4, embedding, sizes=SMALL_KIMI, device="cpu")
-    with mock.patch.dict(serving_model.SIZES, SMALL):
-        serving_model.write(folder, 4, 2, 4, embedding, dense=False, device="cpu")
-    path = pathlib.Path(folder) / "model.safetensors"
-    tensors = load_file(path)
-    for name, tensor in tensors.items():
-        if ".mlp." in name and "down_proj" in name:
-            tensor.zero_()
-    save_file(tensors, path, metadata={"format": "pt"})
+    serving_no_gpu.write_model(folder, embedding, dense=False)
 
 
 def start(folder, model, log, more):
@@ -89,7 +68,7 @@ def ask(path, body=None):
 
 
 def answer(ids):
-    sampling = dict(temperature=0, max_new_tokens=NEW_TOKENS, ignore_eos=True)
+    sampling = dict(temperature=0, max_new_tokens=serving_no_gpu.NEW_TOKENS, ignore_eos=True)
     got = json.loads(ask("/generate", dict(input_ids=ids, sampling_params=sampling, return_logprob=True)))
     meta = got["meta_info"]
     return ids, got["output_ids"], [row[0] for row in meta["output_token_logprobs"]], (
@@ -103,30 +82,9 @@ def answers(server):
             break
         except (urllib.error.URLError, OSError):
             time.sleep(1)
-    draw = random.Random(0)
-    prompts = [[draw.randrange(3, serving_model.VOCABULARY) for _ in range(length)] for length in LENGTHS]
+    prompts = serving_no_gpu.prompts()
     with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
-        return [row for group in ORDER for row in pool.map(answer, [prompts[i] for i in group])]
-
-
-def reference(model):
-    """Gives the logits of a model's last tokens in float32."""
-    if serving_kimi.is_kimi(model):
-        return serving_kimi.Reference(model, "cpu").logits
-    truth = transformers.Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-    return lambda ids, last: truth(ids[None]).logits[0, -last:]
-
-
-def compare(model, rows):
-    """(tokens, how many are float32's best, the largest distance of their log-probabilities, tokens from the prefix
-    cache, verifications of drafts)."""
-    logits, best, distances = reference(model), 0, []
-    for ids, got, logprobs, _ in rows:
-        with torch.no_grad():
-            steps = logits(torch.tensor(ids + got[:-1]), len(got)).log_softmax(-1)
-        best += sum(step.argmax().item() == token for step, token in zip(steps, got))
-        distances += [abs(step[token].item() - said) for step, token, said in zip(steps, got, logprobs)]
-    return len(distances), best, max(distances), *(sum(row[3][i] for row in rows) for i in range(2))
+        return [row for group in serving_no_gpu.ORDER for row in pool.map(answer, [prompts[i] for i in group])]
 
 
 def main():
@@ -146,12 +104,13 @@ def main():
         finally:
             if server.poll() is None:
                 os.killpg(server.pid, signal.SIGKILL)
-        tokens, best, distance, cached, verified = compare(model, rows)
+        tokens, best, distance = serving_no_gpu.compare(model, [row[:3] for row in rows])
+    cached, verified = (sum(row[3][i] for row in rows) for i in range(2))
     for line in re.findall(r"sglang\.\w+ (?:runs on Sluice|handed back.*)", path.read_text()):
         print(line)
     print(f"{tokens} tokens, {best} of them float32's best; log-probabilities within {distance:.1e}; "
           f"{cached} tokens of prompts from the prefix cache; {verified} verifications of drafts")
-    sys.exit(best < tokens or not distance < TOLERANCE)
+    sys.exit(best < tokens or not distance < serving_no_gpu.TOLERANCE)
 
 
 if __name__ == "__main__":

@@ -14,26 +14,15 @@ Wants vllm 0.26.0's CUDA wheel with torch 2.11.0, numpy < 2.3 and Sluice; minute
 import argparse
 import contextlib
 import os
-import random
 import sys
 import tempfile
 import types
-from unittest import mock
 
 os.environ |= dict(SLUICE_VLLM="1", TORCHDYNAMO_DISABLE="1", VLLM_USE_FLASHINFER_SAMPLER="0", HF_HUB_OFFLINE="1",
                    VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1")
 
-import serving_model
+import serving_no_gpu
 import torch
-
-SMALL = dict(hidden_size=128, intermediate_size=64, moe_intermediate_size=64, shared_expert_intermediate_size=64,
-             num_attention_heads=4, head_dim=32, linear_key_head_dim=32, linear_value_head_dim=32)
-# The third alone, then all at once, then all again, when the prefix cache has the beginnings of some.
-LENGTHS = (3, 65, 130, 300)
-ORDER = ((2,), range(4), range(4))
-NEW_TOKENS = 6
-# NUM: float32 with sums in other orders, through four layers; log-probabilities are about 10.
-TOLERANCE = 2e-3
 
 
 class NoOperator:
@@ -144,6 +133,7 @@ def init_device(worker):
 
 
 def engine(folder, drafts):
+    import transformers.models.qwen3_next.modeling_qwen3_next as modeling
     import vllm
     import vllm.model_executor.models.qwen3_next as qwen3_next
     from vllm.v1.worker.gpu_worker import Worker
@@ -153,7 +143,8 @@ def engine(folder, drafts):
     Worker.determine_available_memory = lambda _: 1 << 28
     Worker.compile_or_warm_up_model = lambda _: CompilationTimes(0, 0)
     # Experts are kernels of CUDA alone; without them here and in the truth.
-    qwen3_next.Qwen3NextSparseMoeBlock.forward = lambda _, x: torch.zeros_like(x)
+    for models in (qwen3_next, modeling):
+        models.Qwen3NextSparseMoeBlock.forward = lambda _, x: torch.zeros_like(x)
     native = {"rms_norm": ["native"], "fused_add_rms_norm": ["native"]}
     more = dict(speculative_config={"method": "mtp", "num_speculative_tokens": 3, "attention_backend": "TRITON_ATTN"})
     return vllm.LLM(
@@ -164,47 +155,33 @@ def engine(folder, drafts):
     )
 
 
-def truth(folder):
-    import transformers
-    import transformers.models.qwen3_next.modeling_qwen3_next as modeling
-
-    modeling.Qwen3NextSparseMoeBlock.forward = lambda _, x: torch.zeros_like(x)
-    return transformers.Qwen3NextForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--drafts", action="store_true", help="with three drafts a step")
     arguments = parser.parse_args()
-    draw = random.Random(0)
-    prompts = [[draw.randrange(3, serving_model.VOCABULARY) for _ in range(length)] for length in LENGTHS]
+    prompts = serving_no_gpu.prompts()
     with tempfile.TemporaryDirectory() as folder:
-        with mock.patch.dict(serving_model.SIZES, SMALL):
-            serving_model.write(folder, 4, 2, 4, device="cpu")
+        serving_no_gpu.write_model(folder)
         fake_cuda()
         fake_platform()
         import vllm
         from sluice.engines.vllm import plugin
 
-        llm, model = engine(folder, arguments.drafts), truth(folder)
-        sampling = vllm.SamplingParams(temperature=0, max_tokens=NEW_TOKENS, min_tokens=NEW_TOKENS, ignore_eos=True,
+        llm, tokens = engine(folder, arguments.drafts), serving_no_gpu.NEW_TOKENS
+        sampling = vllm.SamplingParams(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True,
                                        logprobs=1, detokenize=False)
-        worst, best, tokens, cached = 0.0, 0, 0, 0
-        for chosen in ORDER:
+        rows, cached = [], 0
+        for chosen in serving_no_gpu.ORDER:
             asked = [{"prompt_token_ids": prompts[i]} for i in chosen]
             for i, answer in zip(chosen, llm.generate(asked, sampling, use_tqdm=False), strict=True):
                 ids, steps = list(answer.outputs[0].token_ids), answer.outputs[0].logprobs
-                with torch.no_grad():
-                    logits = model(torch.tensor([prompts[i] + ids])).logits[0, len(prompts[i]) - 1 : -1]
-                own = logits.log_softmax(-1)
-                for row, token, step in zip(own, ids, steps, strict=True):
-                    worst = max(worst, abs(float(row[token]) - step[token].logprob))
-                    best += int(row.argmax()) == token
-                tokens, cached = tokens + len(ids), cached + answer.num_cached_tokens
+                rows.append((prompts[i], ids, [step[token].logprob for token, step in zip(ids, steps, strict=True)]))
+                cached += answer.num_cached_tokens
+        tokens, best, worst = serving_no_gpu.compare(folder, rows)
     print(f"{tokens} tokens, {best} of them transformers' best; log-probabilities within {worst:.1e}; "
           f"{cached} tokens of prompts from the prefix cache")
     print("ran on Sluice:", plugin.tally.ran, "handed back:", plugin.tally.handed_back)
-    if best < tokens or worst > TOLERANCE or not cached or plugin.tally.handed_back:
+    if best < tokens or worst > serving_no_gpu.TOLERANCE or not cached or plugin.tally.handed_back:
         sys.exit("not what transformers says, or not all of it on Sluice")
 
 
