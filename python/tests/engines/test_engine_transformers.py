@@ -4,6 +4,9 @@ prefill, left-padded batched generation, several turns with one cache.
 Builds small random-weight models from their configurations; the unpatched model is the reference in
 float32, and in bfloat16 its own distance to float32 is the measure."""
 
+import functools
+import importlib.util
+import sys
 import types
 
 import pytest
@@ -11,11 +14,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-if __import__("importlib").util.find_spec("fla") is not None:
+if importlib.util.find_spec("fla") is not None:
     pytest.skip("with fla installed, transformers' own path needs a GPU", allow_module_level=True)
 
 from sluice.engines import transformers as sluice_hf
-from small_models import MODELS, build, installed, left_padded, quiet
+from small_models import MODELS, build, installed, left_padded
 
 NAMES = [
     pytest.param(
@@ -41,20 +44,9 @@ NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
-def models():
-    """Each model once. One thread: the models are too small for more, and tests run beside
-    others."""
-    built, threads = {}, torch.get_num_threads()
-
-    def get(name, device="cpu"):
-        if (name, device) not in built:
-            built[name, device] = build(name).to(device)
-        return built[name, device]
-
-    torch.set_num_threads(1)
-    with quiet():
-        yield get
-    torch.set_num_threads(threads)
+def models(one_thread):
+    """Each model once."""
+    return functools.cache(lambda name, device: build(name).to(device))
 
 
 def logits_of(model, ids, mask=None):
@@ -143,18 +135,16 @@ def test_several_turns_with_one_cache(models, name, level, device):
 def bfloat16_pairs():
     """(model in bfloat16, the same rounded weights in float32). Where there are experts every token
     goes to all of them: which experts a token goes to is a jump, not a rounding error."""
-    built = {}
 
-    def get(name, device="cpu"):
-        if (name, device) not in built:
-            own = MODELS[name][2]
-            experts = own.get("num_experts", own.get("num_local_experts"))
-            sizes = {} if experts is None else {"num_experts_per_tok": experts}
-            model = build(name, **sizes).to(torch.bfloat16)
-            exact = build(name, **sizes)
-            exact.load_state_dict({k: v.float() for k, v in model.state_dict().items()})
-            built[name, device] = (model.to(device), exact.to(device))
-        return built[name, device]
+    @functools.cache
+    def get(name, device):
+        own = MODELS[name][2]
+        experts = own.get("num_experts", own.get("num_local_experts"))
+        sizes = {} if experts is None else {"num_experts_per_tok": experts}
+        model = build(name, **sizes).to(torch.bfloat16)
+        exact = build(name, **sizes)
+        exact.load_state_dict({k: v.float() for k, v in model.state_dict().items()})
+        return model.to(device), exact.to(device)
 
     return get
 
@@ -184,7 +174,7 @@ def test_bfloat16_within_the_fallbacks_own_error(models, bfloat16_pairs, name, l
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_tokens_but_for_ties(models, bfloat16_pairs, name):
-    model, _ = bfloat16_pairs(name)
+    model, _ = bfloat16_pairs(name, "cpu")
     ids, mask = left_padded([40, 25], 5)
     with sluice_hf.patched(model) as handle:
         tokens = generate(model, ids, mask)
@@ -200,7 +190,7 @@ def test_bfloat16_tokens_but_for_ties(models, bfloat16_pairs, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gated_norm_rounds_where_transformers_rounds(models, bfloat16_pairs, name):
-    model, _ = bfloat16_pairs(name)
+    model, _ = bfloat16_pairs(name, "cpu")
     norm = next(m for m in model.modules() if type(m).__name__.endswith("RMSNormGated"))
     torch.manual_seed(6)
     x, z = torch.randn(2, 4096, norm.weight.shape[0], dtype=torch.bfloat16)
@@ -243,8 +233,8 @@ def test_what_no_kernel_takes_goes_to_the_models_own_code(models):
 
 
 def test_patch_twice_and_models_without_layers(models):
-    model = models("qwen3_5")
-    module = __import__("sys").modules[type(model.model.layers[0].linear_attn).__module__]
+    model = models("qwen3_5", "cpu")
+    module = sys.modules[type(model.model.layers[0].linear_attn).__module__]
     original = module.torch_chunk_gated_delta_rule
     handle = sluice_hf.patch(model)
     with pytest.raises(ValueError, match="patched already"):

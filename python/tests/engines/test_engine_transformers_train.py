@@ -3,28 +3,20 @@
 beside the error of the model's own code in float32."""
 
 import copy
+import functools
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers", reason="transformers is not installed")
-
-if __import__("importlib").util.find_spec("fla") is not None:
-    pytest.skip("with fla installed, transformers' own path needs a GPU", allow_module_level=True)
 
 from sluice.engines import transformers as sluice_hf
-from small_models import MODELS, build, installed, left_padded, quiet
+from test_engine_transformers import LEVELS, NAMES, build, left_padded
 from torch.overrides import TorchFunctionMode
 
 # Relative L2 error of each parameter's gradient in float32; the model's own code has up to 3e-2, in A_log.
 LIMIT = 5e-5
 # Of what the model's own code computes with Sluice's functions in it: times that code's own error.
 OWN = 1.25
-LEVELS = ["ops", "layer"]
-NAMES = [
-    pytest.param(name, marks=() if name in installed() else pytest.mark.skip(f"this transformers has no {name}"))
-    for name in MODELS
-]
 
 
 class Double(TorchFunctionMode):
@@ -53,22 +45,17 @@ def trained(name):
 
 
 @pytest.fixture(scope="module")
-def cases():
+def cases(one_thread):
     """(model, ids, gradients in float64, those of its own code in float32) of each model, once."""
-    built, threads = {}, torch.get_num_threads()
 
+    @functools.cache
     def get(name):
-        if name not in built:
-            model, ids = trained(name), left_padded([70, 70], 1)[0]
-            with Double():
-                exact = gradients(copy.deepcopy(model).double(), ids)
-            built[name] = model, ids, exact, gradients(model, ids)
-        return built[name]
+        model, ids = trained(name), left_padded([70, 70], 1)[0]
+        with Double():
+            exact = gradients(copy.deepcopy(model).double(), ids)
+        return model, ids, exact, gradients(model, ids)
 
-    torch.set_num_threads(1)
-    with quiet():
-        yield get
-    torch.set_num_threads(threads)
+    return get
 
 
 def errors(found, exact):
