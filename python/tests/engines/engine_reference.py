@@ -146,5 +146,29 @@ def check_sequences(rows, starts, o, before, after, slots, writes=None, pad_belo
         else:
             close(after[write], states[-1].mT)
         written.append(write)
+    check_others(before, after, written)
+
+
+def check_others(before, after, written):
+    """No other slot of a pool is written."""
     others = [slot for slot in range(len(before)) if slot not in written]
     assert torch.equal(after[others], before[others])
+
+
+def side_by_side(x):
+    """[N,D,T] as packed rows [D,NT]."""
+    return x.transpose(0, 1).flatten(1)
+
+
+def check_convolution(x, weight, bias, starts, out, before, after, slots, live=None, pad_below=0, silu=True):
+    """Judges a convolution of packed rows, x and out [D,tokens], as check_sequences does a recurrence. The first W - 1
+    columns of a slot's state are its history, oldest first, or zeros where not live[n]; columns behind them stay."""
+    W, expected = weight.shape[1], before.clone()
+    for n, ((begin, end), slot) in enumerate(zip(itertools.pairwise(starts), slots, strict=True)):
+        if slot < pad_below:
+            assert (out[:, begin:end] == 0).all()
+            continue
+        history = before[slot, :, : W - 1] if live is None or live[n] else torch.zeros(len(x), W - 1)
+        close(out[:, begin:end].T, convolution(x[:, begin:end].T, weight, bias, history, silu))
+        expected[slot, :, : W - 1] = torch.cat([history, x[:, begin:end]], 1)[:, 1 - W :]
+    assert torch.equal(after, expected)

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sluice
-from engine_reference import close, convolution, poisoned
+from engine_reference import check_convolution, close, convolution, poisoned, side_by_side
 from sluice.engines import causal_conv1d as conv
 
 D = 6
@@ -30,13 +30,11 @@ def test_prefill(W, activation):
         activation=activation,
     )
     assert final is states
-    for n in range(2):
-        expected = convolution(x[n].T, weight, bias, history[n], silu=activation is not None)
-        close(out[n].T, expected)
-        close(final[n], x[n][:, -(W - 1) :])
+    silu = activation is not None
+    check_convolution(
+        side_by_side(x), weight, bias, (0, 9, 18), side_by_side(out), history, final, range(2), silu=silu)
     alone = conv.causal_conv1d_fn(x, weight, bias, activation=activation)
-    expected = convolution(x[0].T, weight, bias, torch.zeros(D, W - 1), silu=activation is not None)
-    close(alone[0].T, expected)
+    close(alone[0].T, convolution(x[0].T, weight, bias, torch.zeros(D, W - 1), silu))
 
 
 @pytest.mark.parametrize("columns", [3, 5])

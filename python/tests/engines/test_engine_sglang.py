@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sluice
-from engine_reference import L2, Rows, check_sequences, close, convolution, int32, poisoned
+from engine_reference import L2, Rows, check_convolution, check_sequences, close, int32, poisoned, side_by_side
 from sluice.engines import chunk_states, sgl_npu, sglang
 
 H, HV, K, V = 2, 6, 16, 24
@@ -181,27 +181,22 @@ D, W = 10, 4
 
 @pytest.mark.parametrize("packed_rows", [True, False])
 def test_convolution_prefill(packed_rows):
-    T = 6
+    T, slots, live = 6, [0, 3], [True, False]
     pool = torch.randn(4, D, W - 1)
     before = pool.clone()
     x, weight, bias = torch.randn(2, D, T), torch.randn(D, W), torch.randn(D)
-    slots = torch.tensor([0, 3], dtype=torch.int32)
     out = sglang.causal_conv1d_fn(
-        x.transpose(0, 1).flatten(1) if packed_rows else x,
+        side_by_side(x) if packed_rows else x,
         weight,
         bias,
         query_start_loc=torch.tensor([0, T, 2 * T]) if packed_rows else None,
-        cache_indices=slots,
-        has_initial_state=torch.tensor([True, False]),
+        cache_indices=int32(*slots),
+        has_initial_state=torch.tensor(live),
         conv_states=pool,
         seq_lens_cpu=[T, T],
     )
-    for n, slot in enumerate(slots.tolist()):
-        history = before[slot] if n == 0 else torch.zeros(D, W - 1)
-        found = out[:, n * T : n * T + T] if packed_rows else out[n]
-        close(found.T, convolution(x[n].T, weight, bias, history))
-        close(pool[slot], x[n][:, -(W - 1) :])
-    assert torch.equal(pool[1:3], before[1:3])
+    out = out if packed_rows else side_by_side(out)
+    check_convolution(side_by_side(x), weight, bias, (0, T, 2 * T), out, before, pool, slots, live)
 
 
 def test_convolution_update_and_refusals():
@@ -211,9 +206,7 @@ def test_convolution_update_and_refusals():
     out = sglang.causal_conv1d_update(
         x, pool, weight, None, "silu", conv_state_indices=torch.tensor([2, -1])
     )
-    close(out[0].T, convolution(x[0].T, weight, None, before[2]))
-    close(pool[2], torch.cat([before[2][:, 2:], x[0]], 1))
-    assert (out[1] == 0).all() and torch.equal(pool[:2], before[:2])
+    check_convolution(side_by_side(x), weight, None, (0, 2, 4), side_by_side(out), before, pool, [2, -1])
     for name in ("intermediate_conv_window", "retrieve_next_token", "retrieve_parent_token"):
         with pytest.raises(sluice.Unsupported, match=name):
             sglang.causal_conv1d_update(x, pool, weight, **{name: torch.zeros(1)})

@@ -8,7 +8,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sluice
-from engine_reference import L2, Rows, check_sequences, close, convolution, gated_norm, int32, poisoned
+from engine_reference import (
+    L2,
+    Rows,
+    check_convolution,
+    check_others,
+    check_sequences,
+    close,
+    convolution,
+    gated_norm,
+    int32,
+    poisoned,
+)
 from sluice.engines import vllm
 from sluice.engines.vllm import kimi
 
@@ -100,8 +111,7 @@ def test_speculation_reads_the_accepted_column_and_writes_every_token(call, made
         for slot, state in zip(slots[n].tolist(), states):
             close(pool[slot], state.mT)
             written.append(slot)
-    untouched = [s for s in range(8) if s not in written]
-    assert torch.equal(pool[untouched], before[untouched])
+    check_others(before, pool, written)
 
 
 @pytest.mark.parametrize("columns", [None, 2])
@@ -184,62 +194,34 @@ def conv_pool(slots, columns, channel_last, seed):
 @pytest.mark.parametrize("channel_last", [False, True])
 @pytest.mark.parametrize("columns", [W - 1, W + 1])
 def test_convolution_prefill_uses_the_first_columns(channel_last, columns):
-    lengths, starts = [5, 2, 3], [0, 5, 7, 10]
+    starts, slots, live = [0, 5, 7, 10], [2, 4, 0], [True, False, True]
     pool = conv_pool(6, columns, channel_last, 20)
     before = pool.clone()
     x, weight, bias = torch.randn(D, 10), torch.randn(D, W), torch.randn(D)
-    slots = torch.tensor([2, 4, 0], dtype=torch.int32)
-    live = torch.tensor([True, False, True])
     out = vllm.causal_conv1d_fn(
-        x,
-        weight,
-        bias,
-        pool,
-        torch.tensor(starts, dtype=torch.int32),
-        cache_indices=slots,
-        has_initial_state=live,
-    )
-    assert out.shape == x.shape
-    for n, slot in enumerate(slots.tolist()):
-        part = slice(starts[n], starts[n] + lengths[n])
-        if slot == 0:
-            assert (out[:, part] == 0).all()
-            continue
-        history = before[slot, :, : W - 1] if live[n] else torch.zeros(D, W - 1)
-        close(out[:, part].T, convolution(x[:, part].T, weight, bias, history))
-        window = torch.cat([history, x[:, part]], 1)[:, -(W - 1) :]
-        close(pool[slot, :, : W - 1], window)
-        assert torch.equal(pool[slot, :, W - 1 :], before[slot, :, W - 1 :])
-    assert torch.equal(pool[[0, 1, 3, 5]], before[[0, 1, 3, 5]])
+        x, weight, bias, pool, int32(*starts), cache_indices=int32(*slots), has_initial_state=torch.tensor(live))
+    check_convolution(x, weight, bias, starts, out, before, pool, slots, live, pad_below=1)
 
 
 def test_convolution_without_initial_states_starts_from_zeros():
     pool = conv_pool(3, W - 1, True, 23)
+    before = pool.clone()
     x, weight = torch.randn(D, 4), torch.randn(D, W)
-    slots = torch.tensor([2], dtype=torch.int32)
-    out = vllm.causal_conv1d_fn(x, weight, None, pool, torch.tensor([0, 4]), cache_indices=slots)
-    close(out.T, convolution(x.T, weight, None, torch.zeros(D, W - 1)))
-    close(pool[2], x[:, -(W - 1) :])
+    out = vllm.causal_conv1d_fn(x, weight, None, pool, torch.tensor([0, 4]), cache_indices=int32(2))
+    check_convolution(x, weight, None, (0, 4), out, before, pool, [2], live=[False])
 
 
 @pytest.mark.parametrize("channel_last", [False, True])
 def test_convolution_of_one_token_a_row(channel_last):
-    pool = conv_pool(5, W - 1, channel_last, 21)
+    pool, slots = conv_pool(5, W - 1, channel_last, 21), [1, 0, 3]
     before = pool.clone()
     x, weight = torch.randn(3, D), torch.randn(D, W)
-    slots = torch.tensor([1, 0, 3], dtype=torch.int32)
     kept = x.clone()
     out = vllm.causal_conv1d_update(
-        x, pool, weight, None, "silu", conv_state_indices=slots, validate_data=True
+        x, pool, weight, None, "silu", conv_state_indices=int32(*slots), validate_data=True
     )
     assert torch.equal(x, kept), "x is not written"
-    for n, slot in enumerate(slots.tolist()):
-        if slot == 0:
-            assert (out[n] == 0).all()
-            continue
-        close(out[n : n + 1], convolution(x[n : n + 1], weight, None, before[slot]))
-        close(pool[slot], torch.cat([before[slot][:, 1:], x[n][:, None]], 1))
-    assert torch.equal(pool[[0, 2, 4]], before[[0, 2, 4]])
+    check_convolution(x.T, weight, None, range(4), out.T, before, pool, slots, pad_below=1)
 
 
 def test_convolution_with_speculation_slides_by_the_accepted_tokens():
