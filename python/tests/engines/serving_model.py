@@ -7,6 +7,7 @@ import sys
 
 import torch
 import transformers
+from small_models import build
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 VOCABULARY = 32768
@@ -33,22 +34,6 @@ SIZES = dict(
 )
 
 
-def configuration(layers, key_heads, value_heads, dense=True):
-    """The first layer has the experts, as vLLM gives them to draft layers by its number; all others are dense, or have
-    experts too, as SGLang knows no others."""
-    made = transformers.Qwen3NextConfig(
-        num_hidden_layers=layers,
-        linear_num_key_heads=key_heads,
-        linear_num_value_heads=value_heads,
-        mlp_only_layers=list(range(1, layers)) if dense else [],
-        **SIZES,
-    )
-    made.architectures = ["Qwen3NextForCausalLM"]
-    made.full_attention_interval = 4  # transformers' default, which SGLang reads
-    made.dtype = "bfloat16"
-    return made
-
-
 def add_drafts(folder, layers):
     """Adds a draft layer: the last layer's attention and the first one's experts, fed mostly by the embedding, so that
     drafts are often right where the model's own embedding is large."""
@@ -72,15 +57,20 @@ def add_drafts(folder, layers):
 
 
 def write(folder, layers=4, key_heads=16, value_heads=32, embedding=3, others=3, dense=True, device="cuda"):
-    """Weights are the same every time, and larger than the initialiser's, so that logits differ clearly
-    between tokens: `embedding` times, `others` times in all layers. A large embedding makes tokens easy to draft."""
-    torch.manual_seed(0)
+    """Weights are larger than the initialiser's: `embedding` times, `others` times in all layers. A large embedding
+    makes tokens easy to draft. The first layer has the experts, as vLLM gives them to draft layers by its number; all
+    others are dense, or have experts too, as SGLang knows no others."""
     with torch.device(device):
-        model = transformers.Qwen3NextForCausalLM(configuration(layers, key_heads, value_heads, dense))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() >= 2 and "conv1d" not in name:
-                parameter.mul_(embedding if "embed_tokens" in name else 3 if "lm_head" in name else others)
+        model = build(
+            "qwen3_next",
+            lambda name: embedding if "embed_tokens" in name else 3 if "lm_head" in name else others,
+            num_hidden_layers=layers,
+            linear_num_key_heads=key_heads,
+            linear_num_value_heads=value_heads,
+            mlp_only_layers=list(range(1, layers)) if dense else [],
+            **SIZES,
+        )
+    model.config.full_attention_interval = 4  # transformers' default, which SGLang reads
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="100GB")
     add_drafts(folder, layers)
     write_tokenizer(folder)

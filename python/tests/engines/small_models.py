@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes small random-weight models of transformers with gated delta rule layers, for the test and
-the benchmark of sluice.engines.transformers."""
+"""Makes random-weight models of transformers with gated delta rule layers, small ones unless sizes are given, for the
+tests and the benchmark of sluice.engines.transformers and for serving engines (serving_model.py)."""
 
 import contextlib
 
@@ -102,9 +102,10 @@ def installed():
     return [m for m, (_, name, _) in MODELS.items() if hasattr(transformers, name)]
 
 
-def build(name, **sizes):
+def build(name, factor=lambda parameter: 3, **sizes):
     """The model with random weights, float32, in evaluation mode. Weights are the same every time;
-    they are larger than the initialiser's, so that logits differ clearly between tokens."""
+    they are larger than the initialiser's, so that logits differ clearly between tokens: `factor` times,
+    given a matrix's name."""
     config_class, model_class, own = MODELS[name]
     sizes = {**_SIZES, **own, **sizes}
     if name in _VISION:
@@ -115,7 +116,7 @@ def build(name, **sizes):
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if parameter.dim() >= 2 and "conv1d" not in parameter_name:
-                parameter.mul_(3)
+                parameter.mul_(factor(parameter_name))
     return model
 
 
