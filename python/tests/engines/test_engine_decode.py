@@ -17,11 +17,11 @@ def vllm_log(rows, pool, slots, ends):
     return operator(*rows.packed(), initial_state=pool, cu_seqlens=ends, ssm_state_indices=slots, **L2)
 
 
-def vllm_raw(rows, pool, slots, ends):
+def vllm_raw(rows, pool, slots, ends, **more):
     q, k, v, *_ = rows.packed()
     return vllm.fused_sigmoid_gating_delta_rule_update(
         rows.A_log, rows.a, rows.b, rows.dt_bias, q, k, v, initial_state=pool, cu_seqlens=ends,
-        ssm_state_indices=slots, is_kda=rows.g.dim() == 3, **L2,
+        ssm_state_indices=slots, is_kda=rows.g.dim() == 3, **more, **L2,
     )
 
 
@@ -31,11 +31,12 @@ def vllm_kimi(rows, pool, slots, _):
         rows.mixed(), a, b, rows.A_log, rows.dt_bias, rows.bound, pool, slots)
 
 
-def sglang_raw(rows, pool, slots, ends):
+def sglang_raw(rows, pool, slots, ends, **more):
     q, k, v, *_ = rows.packed()
+    given = dict(softplus_beta=1.0, softplus_threshold=20.0, is_kda=rows.g.dim() == 3, lower_bound=rows.bound)
     return sglang.fused_sigmoid_gating_delta_rule_update(
-        rows.A_log, rows.a, rows.dt_bias, 1.0, 20.0, q, k, v, rows.b, pool, slots, cu_seqlens=ends,
-        is_kda=rows.g.dim() == 3, lower_bound=rows.bound, **L2,
+        rows.A_log, rows.a, rows.dt_bias, q=q, k=k, v=v, b=rows.b, initial_state_source=pool,
+        initial_state_indices=slots, cu_seqlens=ends, **given | more, **L2,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import Rows, check_sequences, close
+from engine_reference import Rows, check_sequences, close, int32
 from engine_stubs import HV, RECORDED, H, K, V, call_chunk, stub_function, stub_module, unimport
 from sluice.engines import sglang
 from sluice.engines.sglang import plugin as sglang_plugin
@@ -167,8 +167,7 @@ def test_sglang_dispatcher_sends_calls_whatever_the_backend(monkeypatch):
     sglang.register()
     hooks.apply_hooks()
     chosen = sys.modules[sglang_plugin.kDispatcher].GDNKernelDispatcher()
-    offsets = torch.tensor([0, 5, 9], dtype=torch.int32)
-    slots = torch.tensor([3, 1], dtype=torch.int32)
+    offsets, slots = int32(0, 5, 9), int32(3, 1)
     given, pool = Rows(9, H, HV, K, V, 1), torch.zeros(5, HV, V, K)
     rows = given.packed()
     call = dict(ssm_states=pool, cache_indices=slots, query_start_loc=offsets)
@@ -178,34 +177,24 @@ def test_sglang_dispatcher_sends_calls_whatever_the_backend(monkeypatch):
     before = pool.clone()
     assert chosen.extend(*rows, **call, state_checkpoint_cu_starts=offsets) == "engine"
     assert torch.equal(pool, before)
-    gates = dict(A_log=torch.zeros(HV), dt_bias=torch.zeros(HV))
-    q, k, v = (t[:, :2] for t in rows[:3])
-    a, b = torch.randn(2, HV), torch.randn(2, HV)
-    step = dict(call, query_start_loc=torch.tensor([0, 1, 2], dtype=torch.int32))
-    o = chosen.decode(q, k, v, a, b, **gates, **step)
-    decoded = pool.clone()
-    assert o.shape == (1, 2, HV, V) and not torch.equal(decoded, before)
+    steps = Rows(2, H, HV, K, V, 2, raw=True)
+    q, k, v, *_ = steps.packed()
+    raw = dict(a=steps.a, b=steps.b, A_log=steps.A_log, dt_bias=steps.dt_bias)
+    o = chosen.decode(q, k, v, **raw, **call | dict(query_start_loc=int32(0, 1, 2)))
+    check_sequences(steps, range(3), o[0], before, pool, slots.tolist())
     # The same from the convolution's output, on the states of before.
+    decoded = pool.clone()
     pool.copy_(before)
-    mixed = torch.cat([x[0].flatten(1) for x in (q, k, v)], dim=1)
-    packed = chosen.packed_decode(mixed, a, b, **gates, scale=K**-0.5, ssm_states=pool,
-                                  cache_indices=slots, num_v_heads=HV, head_v_dim=V)
-    close(packed, o)
+    mixed = dict(mixed_qkv=steps.mixed(), scale=steps.scale, ssm_states=pool, cache_indices=slots, num_v_heads=HV,
+                 head_v_dim=V)
+    close(chosen.packed_decode(**mixed, **raw), o)
     close(pool, decoded)
-    ring = chosen.packed_decode(mixed, a, b, **gates, scale=K**-0.5, ssm_states=pool,
-                                cache_indices=slots, num_v_heads=HV, head_v_dim=V,
-                                replayssm_d=torch.zeros(1))
-    assert ring == "engine"
+    assert chosen.packed_decode(**mixed, **raw, replayssm_d=torch.zeros(1)) == "engine"
     # Two drafts of one sequence: its pool stays, the state of each goes to the buffer.
     buffer = torch.zeros(4, 2, HV, V, K)
-    verify = dict(ssm_states=pool, cache_indices=slots[:1],
-                  query_start_loc=torch.tensor([0, 2], dtype=torch.int32),
-                  intermediate_states_buffer=buffer, cache_steps=2,
-                  intermediate_state_indices=torch.tensor([2], dtype=torch.int32))
-    out = chosen.target_verify(**gates, q=q, k=k, v=v, a=a, b=b, retrieve_parent_token=None,
-                               **verify)
+    verify = dict(q=q, k=k, v=v, ssm_states=pool, cache_indices=slots[:1], query_start_loc=int32(0, 2),
+                  intermediate_states_buffer=buffer, cache_steps=2, intermediate_state_indices=int32(2))
+    out = chosen.target_verify(**raw, **verify, retrieve_parent_token=None)
     assert out.shape == (1, 2, HV, V) and buffer[2].any() and not buffer[0].any()
     close(pool, decoded)
-    tree = chosen.target_verify(**gates, q=q, k=k, v=v, a=a, b=b,
-                                retrieve_parent_token=torch.ones(1), **verify)
-    assert tree == "engine"
+    assert chosen.target_verify(**raw, **verify, retrieve_parent_token=torch.ones(1)) == "engine"

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import sluice
 from engine_reference import L2, Rows, check_convolution, check_sequences, close, int32, poisoned, side_by_side
 from sluice.engines import chunk_states, sgl_npu, sglang
+from test_engine_decode import sglang_raw
 
 H, HV, K, V = 2, 6, 16, 24
 
@@ -129,24 +130,15 @@ def test_rows_longer_than_a_step_take_the_chunk_form():
     check_sequences(rows, [0, 40], o[0], before, pool, [1], l2=False)
 
 
-def update(rows, pool, slots, **more):
-    q, k, v, *_ = rows.packed()
-    given = dict(softplus_beta=1.0, softplus_threshold=20.0) | more
-    return sglang.fused_sigmoid_gating_delta_rule_update(
-        rows.A_log, rows.a, rows.dt_bias, q=q, k=k, v=v, b=rows.b, initial_state_source=pool,
-        initial_state_indices=torch.tensor(slots), **given,
-    )
-
-
 @pytest.mark.parametrize("spare", [[], [1, 2]], ids=["batch", "pool"])
 def test_verification_fills_the_buffer_and_leaves_the_pool(spare):
     """Rows of the buffer are given for the batch, or (by SGLang's server) for the whole pool."""
     N, T, steps, slots = 2, 3, 4, [3, 1]
     rows, pool, buffer = rows_of(N * T, 7, raw=True), torch.randn(5, HV, V, K), poisoned(3, steps, HV, V, K)
     before = pool.clone()
-    o = update(
-        rows, pool, slots, cu_seqlens=torch.tensor([0, T, 2 * T]), disable_state_update=True,
-        intermediate_states_buffer=buffer, intermediate_state_indices=int32(2, 0, *spare), cache_steps=steps, **L2,
+    o = sglang_raw(
+        rows, pool, torch.tensor(slots), torch.tensor([0, T, 2 * T]), disable_state_update=True,
+        intermediate_states_buffer=buffer, intermediate_state_indices=int32(2, 0, *spare), cache_steps=steps,
     )
     assert torch.equal(pool, before)
     for n, place in enumerate((2, 0)):
@@ -173,7 +165,7 @@ def test_verification_fills_the_buffer_and_leaves_the_pool(spare):
 def test_refused_by_name(name, value):
     told = "disable_state_update" if name == "intermediate_states_buffer" else name
     with pytest.raises(sluice.Unsupported, match=f"update: {told} = "):
-        update(rows_of(1, 11, raw=True), torch.zeros(2, HV, V, K), [1], **{name: value})
+        sglang_raw(rows_of(1, 11, raw=True), torch.zeros(2, HV, V, K), int32(1), int32(0, 1), **{name: value})
 
 
 D, W = 10, 4

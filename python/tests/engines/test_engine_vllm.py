@@ -22,6 +22,7 @@ from engine_reference import (
 )
 from sluice.engines import vllm
 from sluice.engines.vllm import kimi
+from test_engine_decode import vllm_raw
 
 H, HV, K, V = 2, 4, 16, 24
 RAW, KEYS = dict(raw=True), dict(raw=True, keys=True)
@@ -79,30 +80,22 @@ def test_chunk_of_packed_rows_with_states(call, made, out, starts):
     check_sequences(rows, starts, o[0], S0, final, range(N))
 
 
-def update(rows, pool, ends, slots, accepted=None):
-    q, k, v, *_ = rows.packed()
-    return vllm.fused_sigmoid_gating_delta_rule_update(
-        rows.A_log, rows.a, rows.b, rows.dt_bias, q, k, v, initial_state=pool, cu_seqlens=ends, ssm_state_indices=slots,
-        num_accepted_tokens=accepted, **L2,
-    )
-
-
-def update_kimi(rows, pool, ends, slots, accepted):
+def update_kimi(rows, pool, slots, ends, **more):
     q, k, v, a, b = rows.packed()
     out = poisoned(*v.shape)
     o, state = kimi.fused_recurrent_kda(
         q=q, k=k, v=v, raw_g=a, raw_beta=b, A_log=rows.A_log, dt_bias=rows.dt_bias, lower_bound=rows.bound,
-        initial_state=pool, cu_seqlens=ends, ssm_state_indices=slots, num_accepted_tokens=accepted, out=out)
+        initial_state=pool, cu_seqlens=ends, ssm_state_indices=slots, out=out, **more)
     assert o.data_ptr() == out.data_ptr()
     return o, state
 
 
-@pytest.mark.parametrize("call, made", [(update, RAW), (update_kimi, KEYS | dict(bound=-5.0))])
+@pytest.mark.parametrize("call, made", [(vllm_raw, RAW), (update_kimi, KEYS | dict(bound=-5.0))])
 def test_speculation_reads_the_accepted_column_and_writes_every_token(call, made):
     starts, slots, accepted = [0, 3, 5], int32(1, 2, 3, 4, 5, 6).view(2, 3), int32(2, 1)
     rows, pool = rows_of(5, 4, **made), pages(8)
     before = pool.clone()
-    o, _ = call(rows, pool, int32(*starts), slots, accepted)
+    o, _ = call(rows, pool, slots, int32(*starts), num_accepted_tokens=accepted)
     written = []
     for n in range(2):
         part = slice(starts[n], starts[n + 1])
@@ -123,7 +116,7 @@ def test_decode_takes_the_first_of_a_whole_batch_s_slots(columns):
         slots = torch.stack([slots, torch.zeros_like(slots)], dim=1)
         accepted = torch.ones(4, dtype=torch.int32)
     before = pool.clone()
-    o, _ = update(rows, pool, int32(0, 1, 2), slots, accepted)
+    o, _ = vllm_raw(rows, pool, slots, int32(0, 1, 2), num_accepted_tokens=accepted)
     check_sequences(rows, range(3), o[0], before, pool, [3, 5])
 
 
@@ -149,24 +142,6 @@ def test_a_state_per_token_without_slots():
         *rows.packed(), initial_state=S0, inplace_final_state=False, cu_seqlens=torch.tensor([0, 1, 2]))
     assert torch.equal(S0, before)
     check_sequences(rows, range(3), o[0], before, final, range(2), l2=False)
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("beta", 2.0),
-        ("threshold", 10.0),
-        ("inplace_final_state", False),
-        ("num_accepted_tokens", torch.ones(1, dtype=torch.int32)),
-    ],
-)
-def test_refused_by_name(name, value):
-    rows = rows_of(1, 14, raw=True)
-    q, k, v, a, b = rows.packed()
-    arguments = dict(initial_state=torch.zeros(2, HV, V, K), cu_seqlens=torch.tensor([0, 1]),
-                     ssm_state_indices=torch.tensor([1])) | {name: value}
-    with pytest.raises(sluice.Unsupported, match=f"update: {name} = "):
-        vllm.fused_sigmoid_gating_delta_rule_update(rows.A_log, a[0], b[0], rows.dt_bias, q, k, v, **arguments)
 
 
 def test_scale_must_be_positive():
@@ -250,22 +225,28 @@ def test_convolution_with_speculation_slides_by_the_accepted_tokens():
         close(pool[slot], torch.cat([history[:, 1:], x[part].T], 1))
 
 
+def update_once(**more):
+    return vllm_raw(rows_of(1, 14, raw=True), torch.zeros(2, HV, V, K), int32(1), int32(0, 1), **more)
+
+
+def convolve(**more):
+    pool = torch.zeros(2, D, W - 1)
+    return vllm.causal_conv1d_fn(torch.randn(D, 2), torch.randn(D, W), None, pool, torch.tensor([0, 2]), **more)
+
+
 @pytest.mark.parametrize(
-    "name, value",
+    "call, name, value",
     [
-        ("activation", "gelu"),
-        ("cache_indices", torch.zeros(1, 2, dtype=torch.int32)),
-        ("null_block_id", 3),
-        ("pad_slot_id", 7),
+        (update_once, "beta", 2.0),
+        (update_once, "threshold", 10.0),
+        (update_once, "inplace_final_state", False),
+        (update_once, "num_accepted_tokens", torch.ones(1, dtype=torch.int32)),
+        (convolve, "activation", "gelu"),
+        (convolve, "cache_indices", torch.zeros(1, 2, dtype=torch.int32)),
+        (convolve, "null_block_id", 3),
+        (convolve, "pad_slot_id", 7),
     ],
 )
-def test_convolution_refused_by_name(name, value):
-    with pytest.raises(sluice.Unsupported, match=name):
-        vllm.causal_conv1d_fn(
-            torch.randn(D, 2),
-            torch.randn(D, W),
-            None,
-            torch.zeros(2, D, W - 1),
-            torch.tensor([0, 2]),
-            **{name: value},
-        )
+def test_refused_by_name(call, name, value):
+    with pytest.raises(sluice.Unsupported, match=rf"vllm\.\w+: {name}\b.* = "):
+        call(**{name: value})
