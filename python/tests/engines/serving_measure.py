@@ -75,10 +75,6 @@ class Server:
         else:
             serving_model.write(folder, layers, *form, dense=cls.dense)
 
-    @staticmethod
-    def quoted(words):
-        return " ".join(word if re.fullmatch(r"[\w./-]+", word) else f"'{word}'" for word in words)
-
     def get(self, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
             return answer.read().decode()

@@ -7,6 +7,7 @@ asks them over HTTP in turns, and writes answers, times, versions, commands and 
 """
 
 import json
+import shlex
 import time
 
 import serving_measure
@@ -50,7 +51,7 @@ class Server(serving_measure.Server):
 
     def command(self):
         return (f"SLUICE_SGLANG={self.switch} python -m sglang.launch_server --model-path MODEL "
-                f"{self.quoted(self.options)}")
+                f"{shlex.join(self.options)}")
 
     def counts(self):
         """What its answers said of drafts and of the prefix cache."""

@@ -10,6 +10,7 @@ and log lines as JSON.
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import time
 
@@ -68,7 +69,7 @@ class Server(serving_measure.Server):
                     VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_CACHE_ROOT=str(cache))
 
     def command(self):
-        line = f"SLUICE_VLLM={self.switch} vllm serve MODEL {self.quoted(self.options)}"
+        line = f"SLUICE_VLLM={self.switch} vllm serve MODEL {shlex.join(self.options)}"
         return line.replace(self.folder, "FOLDER")
 
     def counts(self):
