@@ -76,6 +76,12 @@ def turns(model, parts):
     return torch.cat(seen, 1)
 
 
+def on_sluice(call, model, *level):
+    """What `call` gives with the model patched, and the report of what ran."""
+    with sluice_hf.patched(model, *level) as handle:
+        return call(), handle.report()
+
+
 def skip_if_handed_back(report, device):
     """On the CPU nothing is handed back. A GPU may lack a kernel: the values have been compared then,
     but not all of them were Sluice's."""
@@ -103,10 +109,8 @@ def test_prefill_and_left_padded_generation_in_float32(models, name, level, devi
     real = mask.bool()
     logits, tokens = logits_of(model, ids, mask), generate(model, ids, mask)
     assert logits.abs().max() > 0.5, "the model says something"
-    with sluice_hf.patched(model, level) as handle:
-        found = logits_of(model, ids, mask)
-        found_tokens = generate(model, ids, mask)
-        report = handle.report()
+    (found, found_tokens), report = on_sluice(
+        lambda: (logits_of(model, ids, mask), generate(model, ids, mask)), model, level)
     assert (found - logits)[real].abs().max() <= 1e-5 * max(1.0, logits.abs().max())
     assert torch.equal(found_tokens, tokens)
     assert torch.equal(logits_of(model, ids, mask), logits), "restored"
@@ -121,9 +125,7 @@ def test_several_turns_with_one_cache(models, name, level, device):
     ids = left_padded([150, 150], 2)[0].to(device)
     parts = torch.split(ids, [80, 1, 1, 2, 65, 1], 1)
     logits = turns(model, parts)
-    with sluice_hf.patched(model, level) as handle:
-        found = turns(model, parts)
-        report = handle.report()
+    found, report = on_sluice(lambda: turns(model, parts), model, level)
     assert (found - logits).abs().max() <= 1e-5 * max(1.0, logits.abs().max())
     # The cache carries everything: one prefill of all tokens says the same.
     whole = logits_of(model, ids)
@@ -161,9 +163,7 @@ def test_bfloat16_within_the_fallbacks_own_error(models, bfloat16_pairs, name, l
     def both(model):
         return logits_of(model, ids, mask)[real], turns(model, parts)
 
-    with sluice_hf.patched(model, level) as handle:
-        found = both(model)
-        report = handle.report()
+    found, report = on_sluice(lambda: both(model), model, level)
     for ours, own, truth in zip(found, both(model), both(exact), strict=True):
         fallback_error = (own - truth).pow(2).mean().sqrt()
         assert fallback_error > 0
@@ -176,9 +176,8 @@ def test_bfloat16_within_the_fallbacks_own_error(models, bfloat16_pairs, name, l
 def test_bfloat16_tokens_but_for_ties(models, bfloat16_pairs, name):
     model, _ = bfloat16_pairs(name, "cpu")
     ids, mask = left_padded([40, 25], 5)
-    with sluice_hf.patched(model) as handle:
-        tokens = generate(model, ids, mask)
-        assert not handle.report()["handed back"]
+    tokens, report = on_sluice(lambda: generate(model, ids, mask), model)
+    assert not report["handed back"]
     # The unpatched model, given the same tokens, ranks each of them first or within its own noise.
     mask = torch.cat([mask, torch.ones(2, NEW_TOKENS, dtype=mask.dtype)], 1)
     logits = logits_of(model, tokens, mask)[:, -NEW_TOKENS - 1 : -1]
@@ -199,9 +198,8 @@ def test_gated_norm_rounds_where_transformers_rounds(models, bfloat16_pairs, nam
     norm.weight.data = torch.rand(weight.shape) + 0.5
     with torch.no_grad():
         expected = norm(x, z)
-        with sluice_hf.patched(model) as handle:
-            found = norm(x, z)
-            assert handle.report()["ran"] == {"gated norm": 1}
+        found, report = on_sluice(lambda: norm(x, z), model)
+    assert report["ran"] == {"gated norm": 1}
     norm.weight.data = weight
     # Rounded once instead, more than a tenth of the values differ.
     assert (found != expected).float().mean() < 0.02
@@ -215,9 +213,8 @@ def test_parameters_kept_in_float32(models, level):
             getattr(owner, name).data = getattr(owner, name).data.float()
     ids, mask = left_padded([30, 20], 7)
     expected = logits_of(model, ids, mask)
-    with sluice_hf.patched(model, level) as handle:
-        found = logits_of(model, ids, mask)
-        assert not handle.report()["handed back"]
+    found, report = on_sluice(lambda: logits_of(model, ids, mask), model, level)
+    assert not report["handed back"]
     assert (found - expected)[mask.bool()].abs().max() <= 0.05 * expected.abs().max()
 
 
@@ -225,9 +222,7 @@ def test_what_no_kernel_takes_goes_to_the_models_own_code(models):
     model = build("qwen3_5").to(torch.float64)
     ids, _ = left_padded([30], 8)
     expected = logits_of(model, ids)
-    with sluice_hf.patched(model) as handle:
-        found = logits_of(model, ids)
-        report = handle.report()
+    found, report = on_sluice(lambda: logits_of(model, ids), model)
     assert torch.equal(found, expected) and not report["ran"]
     assert any("dtype" in reason for _, reason in report["handed back"])
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from sluice.engines import transformers as sluice_hf
-from test_engine_transformers import LEVELS, NAMES, build, left_padded
+from test_engine_transformers import LEVELS, NAMES, build, left_padded, on_sluice
 from torch.overrides import TorchFunctionMode
 
 # Relative L2 error of each parameter's gradient in float32; the model's own code has up to 3e-2, in A_log.
@@ -76,9 +76,7 @@ def limit(parameter, level, own):
 @pytest.mark.parametrize("level", LEVELS)
 def test_gradients_of_every_parameter(cases, name, level):
     model, ids, exact, own = cases(name)
-    with sluice_hf.patched(model, level) as handle:
-        ours = gradients(model, ids)
-        report = handle.report()
+    ours, report = on_sluice(lambda: gradients(model, ids), model, level)
     found, theirs = errors(ours, exact), errors(own, exact)
     over = {n: (e, theirs[n]) for n, e in found.items() if not e < limit(n, level, theirs[n])}
     assert len(found) > 40 and not over
@@ -101,9 +99,8 @@ def test_gradient_checkpointing_and_a_frozen_half(cases, level):
     frozen = [p for name, p in model.named_parameters() if "layers.0." in name or "out_proj" in name]
     for parameter in frozen:
         parameter.requires_grad_(False)
-    with sluice_hf.patched(model, level) as handle:
-        found = gradients(model, ids)
-        assert not handle.report()["handed back"]
+    found, report = on_sluice(lambda: gradients(model, ids), model, level)
+    assert not report["handed back"]
     getattr(model, f"{kind}_checkpointing_disable")()
     for parameter in frozen:
         parameter.requires_grad_(True)
@@ -176,8 +173,7 @@ def test_adapters_of_the_output_projection(cases):
     kept = layer.out_proj
     layer.out_proj = Adapter(kept.in_features, kept.out_features, bias=False)
     layer.out_proj.weight = kept.weight
-    with sluice_hf.patched(model) as handle:
-        found = gradients(model, ids)
-        assert not handle.report()["handed back"] and len(calls) == 1
+    found, report = on_sluice(lambda: gradients(model, ids), model)
+    assert not report["handed back"] and len(calls) == 1
     layer.out_proj = kept
     assert max(errors(found, cases("qwen3_5")[2]).values()) < LIMIT
