@@ -3,55 +3,18 @@
 into every process of the server. Streams do nothing, devices are the CPU, layers take their own torch forms."""
 
 import contextlib
-import itertools
 import sys
 
 import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
+from hopper_stand_in import Anything, Card, stand_in_for_driver
 from sluice.engines.imports import Imports
 from torch.overrides import TorchFunctionMode
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import driver as nvidia
-from triton.runtime import driver
 
-
-class Card:
-    """Properties of an H200 with little memory, which pools are sized by."""
-
-    name, major, minor, multi_processor_count, total_memory = "NVIDIA H200", 9, 0, 132, 6 << 30
-    shared_memory_per_block_optin, L2_cache_size, warp_size, is_integrated = 232448, 60 << 20, 32, False
-
-
-class Anything:
-    """A stream, an event or a device: does nothing."""
-
-    numbers = itertools.count(1)
-
-    def __init__(self, *_, **__):
-        self.cuda_stream = next(self.numbers)
-
-    def __getattr__(self, name):
-        return lambda *_, **__: self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
-class Driver:
-    """What Triton asks of a GPU's driver when modules are imported."""
-
-    class utils:
-        get_device_properties = staticmethod(
-            lambda _: dict(multiprocessor_count=132, max_shared_mem=232448, sm_clock_rate=1980000))
-
-    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
-    get_current_device = get_current_stream = staticmethod(lambda *_: 0)
-    get_device_interface = staticmethod(lambda: torch.cuda)
+# Of little memory, which pools are sized by.
+CARD = Card(6 << 30)
 
 
 def on_host(value):
@@ -73,7 +36,7 @@ class OnHost(TorchFunctionMode):
 
 def stand_in_for_cuda():
     answers = dict(is_available=True, device_count=1, current_device=0, get_device_capability=(9, 0),
-                   get_device_name=Card.name, get_device_properties=Card, mem_get_info=(5 << 30, 6 << 30),
+                   get_device_name=CARD.name, get_device_properties=CARD, mem_get_info=(5 << 30, CARD.total_memory),
                    memory_allocated=0, memory_reserved=0, max_memory_allocated=0)
     for name in ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed",
                  "manual_seed_all", "set_stream", "_lazy_init"):
@@ -85,8 +48,7 @@ def stand_in_for_cuda():
         module.stream = lambda _: contextlib.nullcontext()
         module.synchronize = module.empty_cache = lambda *_, **__: None
     torch.cuda.device = torch.Stream = torch.Event = Anything
-    nvidia.CudaDriver.is_active = staticmethod(lambda: True)
-    driver.set_active(Driver())
+    stand_in_for_driver()
     # Launches that wait for each other are a GPU's alone.
     for name in ("gdc_launch_dependents", "gdc_wait"):
         setattr(tl.extra.cuda, name, lambda *_, **__: None)

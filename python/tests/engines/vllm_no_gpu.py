@@ -23,6 +23,9 @@ os.environ |= dict(SLUICE_VLLM="1", TORCHDYNAMO_DISABLE="1", VLLM_USE_FLASHINFER
 
 import serving_no_gpu
 import torch
+from hopper_stand_in import Anything, Card, stand_in_for_driver
+
+TOTAL = 141 << 30
 
 
 class NoOperator:
@@ -36,39 +39,19 @@ class NoOperator:
         return False
 
 
-class Anything:
-    """A stream, an event or their like: does nothing."""
-
-    cuda_stream = 0
-
-    def __init__(self, *_, **__):
-        pass
-
-    def __getattr__(self, name):
-        return lambda *_, **__: self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
 def fake_cuda():
     """What vLLM and Triton ask of a GPU before any tensor is on it."""
-    free, total = 100 << 30, 141 << 30
-    properties = types.SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132,
-                                       total_memory=total, warp_size=32)
+    free, card = 100 << 30, Card(TOTAL)
     device = dict(
         Stream=Anything, Event=Anything, device=Anything, current_stream=Anything,
         stream=lambda _: contextlib.nullcontext(), is_available=lambda: True, current_device=lambda: 0,
-        mem_get_info=lambda *_: (free, total), get_device_properties=lambda *_: properties,
-        get_device_capability=lambda *_: (9, 0), get_device_name=lambda *_: properties.name,
+        mem_get_info=lambda *_: (free, TOTAL), get_device_properties=lambda *_: card,
+        get_device_capability=lambda *_: (9, 0), get_device_name=lambda *_: card.name,
         reset_peak_memory_stats=lambda *_: None, synchronize=lambda *_: None, empty_cache=lambda: None,
     )
     accelerator = dict(
         device_count=lambda: 1, empty_cache=lambda: None, synchronize=lambda *_: None, memory_stats=lambda *_: {},
-        get_memory_info=lambda *_: (free, total), memory_allocated=lambda *_: 0,
+        get_memory_info=lambda *_: (free, TOTAL), memory_allocated=lambda *_: 0,
     )
     for owner, names in ((torch.cuda, device), (torch.accelerator, accelerator)):
         for name, value in names.items():
@@ -79,16 +62,7 @@ def fake_cuda():
     for name in ("vllm._C_stable_libtorch", "vllm.vllm_flash_attn._vllm_fa3_C"):
         sys.modules[name] = types.ModuleType(name)
 
-    import triton.backends.nvidia.driver as nvidia
-    from triton.runtime import driver
-
-    nvidia.CudaDriver.is_active = staticmethod(lambda: True)
-    facts = dict(multiprocessor_count=132, max_shared_mem=232448)
-    driver.set_active(types.SimpleNamespace(
-        utils=types.SimpleNamespace(get_device_properties=lambda _: facts), get_current_device=lambda: 0,
-        get_current_target=lambda: types.SimpleNamespace(backend="cuda", arch=90, warp_size=32),
-        get_current_stream=lambda *_: 0, get_device_interface=lambda: torch.cuda,
-    ))
+    stand_in_for_driver()
 
 
 def fake_platform():
@@ -101,8 +75,8 @@ def fake_platform():
     class Platform(NonNvmlCudaPlatform):
         dispatch_key = "CPU"
         get_device_capability = classmethod(lambda *_, **__: DeviceCapability(9, 0))
-        get_device_total_memory = classmethod(lambda *_, **__: 141 << 30)
-        get_device_name = classmethod(lambda *_, **__: "NVIDIA H200")
+        get_device_total_memory = classmethod(lambda *_, **__: TOTAL)
+        get_device_name = classmethod(lambda *_, **__: Card.name)
         get_current_memory_usage = classmethod(lambda *_, **__: 0)
         is_pin_memory_available = classmethod(lambda *_: False)
         current_device = classmethod(lambda *_: "cpu")
