@@ -59,22 +59,22 @@ inline double round_to(sluice_dtype dtype, double value) noexcept {
   return static_cast<double>(core::load_float(&element, dtype));
 }
 
-/// Element (i, j) of S in head h of a pool's slot, in either layout.
-inline double load_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h, int64_t i,
-                         int64_t j) noexcept {
-  return layout == SLUICE_STATE_KV ? load(pool, slot, h, i, j) : load(pool, slot, h, j, i);
+/// S <- the state of head h in a pool's slot, in either layout; zeros without a pool or with slot -1.
+inline void load_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h,
+                       Matrix S) noexcept {
+  const bool kv = layout == SLUICE_STATE_KV, there = core::present(pool) && slot >= 0;
+  for (int64_t i = 0; i < S.rows; ++i) {
+    for (int64_t j = 0; j < S.cols; ++j) {
+      S(i, j) = there ? load(pool, slot, h, kv ? i : j, kv ? j : i) : 0.0;
+    }
+  }
 }
 
 inline void store_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h,
                         Matrix S) noexcept {
+  const bool kv = layout == SLUICE_STATE_KV;
   for (int64_t i = 0; i < S.rows; ++i) {
-    for (int64_t j = 0; j < S.cols; ++j) {
-      if (layout == SLUICE_STATE_KV) {
-        store(pool, S(i, j), slot, h, i, j);
-      } else {
-        store(pool, S(i, j), slot, h, j, i);
-      }
-    }
+    for (int64_t j = 0; j < S.cols; ++j) store(pool, S(i, j), slot, h, kv ? i : j, kv ? j : i);
   }
 }
 

@@ -47,8 +47,8 @@ void through_l2_norm(Vector y, double factor, Vector gradient) noexcept {
 struct Token {
   Vector q, k, v, d_o, dv;
   double q_factor = 1, k_factor = 1;  ///< of the l2 norm
-  double g = 0, beta = 1;
-  Vector key_g{};  ///< [K], in place of g where gates are key-wise
+  double beta = 1;
+  Vector g{};  ///< [1], with key-wise gates [K]
 };
 
 struct Scratch {
@@ -62,10 +62,9 @@ struct Scratch {
     dq = arena.matrix(T, p.K), dk = arena.matrix(T, p.K);
     token = {arena.vector(p.K), arena.vector(p.K), arena.vector(p.V), arena.vector(p.V),
              arena.vector(p.V)};
-    const bool key_wise = core::present(p.key_gate);
-    token.key_g = arena.vector(key_wise ? p.K : 0);
+    token.g = arena.vector(gate_channels(p));
     error = arena.vector(p.V), x = arena.vector(p.V);
-    dA_log = arena.vector(p.HV), ddt_bias = arena.matrix(p.HV, key_wise ? p.K : 1);
+    dA_log = arena.vector(p.HV), ddt_bias = arena.matrix(p.HV, gate_channels(p));
   }
 
   int64_t segment;
@@ -92,12 +91,12 @@ class HeadGradient {
 
   void run() noexcept {
     const int64_t T = range_.size(), segments = core::chunk_count(T, s_.segment);
-    load(p_.state.initial, s_.S);
+    load_state(p_.state.initial, p_.state.layout, n_, h_, s_.S);
     for (int64_t i = 0; i < segments; ++i) {
       copy(s_.S, at(s_.starts, i));
       forward(i * s_.segment, std::min(T, (i + 1) * s_.segment));
     }
-    load(problem_.d_final, s_.D);
+    load_state(problem_.d_final, p_.state.layout, n_, h_, s_.D);
     for (int64_t i = segments - 1; i >= 0; --i) {
       const int64_t begin = i * s_.segment, end = std::min(T, begin + s_.segment);
       copy(at(s_.starts, i), s_.S);
@@ -114,17 +113,9 @@ class HeadGradient {
     return {states + i * p_.K * p_.V, p_.K, p_.V};
   }
 
-  void load(const Tensor& states, Matrix S) const noexcept {
-    for (int64_t i = 0; i < S.rows; ++i) {
-      for (int64_t j = 0; j < S.cols; ++j) {
-        S(i, j) = core::present(states) ? load_state(states, p_.state.layout, n_, h_, i, j) : 0.0;
-      }
-    }
-  }
-
   void load_row(const Tensor& view, int64_t t, int64_t head, Vector to) const noexcept {
     for (int64_t i = 0; i < to.size; ++i) {
-      to[i] = ref::load(view, range_.batch, range_.begin + t, head, i);
+      to[i] = load(view, range_.batch, range_.begin + t, head, i);
     }
   }
 
@@ -144,16 +135,10 @@ class HeadGradient {
       token.q_factor = normalise(p_.l2norm_eps, token.q);
       token.k_factor = normalise(p_.l2norm_eps, token.k);
     }
-    token.g = log_gate(p_, range_.batch, range_.begin + t, h_);
-    for (int64_t i = 0; i < token.key_g.size; ++i) {
-      token.key_g[i] = log_gate(p_, range_.batch, range_.begin + t, h_, i);
+    for (int64_t i = 0; i < token.g.size; ++i) {
+      token.g[i] = log_gate(p_, range_.batch, range_.begin + t, h_, i);
     }
     token.beta = write_strength(p_, range_.batch, range_.begin + t, h_);
-  }
-
-  bool key_wise() const noexcept { return core::present(p_.key_gate); }
-  void decay(Matrix S) const noexcept {
-    key_wise() ? ref::decay(S, s_.token.key_g) : ref::decay(S, s_.token.g);
   }
 
   bool delta_rule() const noexcept { return p_.rule == SLUICE_RULE_GATED_DELTA; }
@@ -161,7 +146,7 @@ class HeadGradient {
   /// P = alpha S, error = v - P^T k (LINEAR_ATTENTION: v) of the token loaded.
   void look(Matrix S) const noexcept {
     copy(S, s_.P);
-    decay(s_.P);
+    decay(s_.P, s_.token.g);
     std::copy_n(s_.token.v.data, s_.error.size, s_.error.data);
     if (!delta_rule()) return;
     read(s_.P, s_.token.k, s_.x);
@@ -200,37 +185,34 @@ class HeadGradient {
       add_outer(-beta, token.k, s_.x, s_.D);
     }
     store_gradients(t, dot(s_.x, s_.error));
-    decay(s_.D);
+    decay(s_.D, s_.token.g);
   }
 
   /// dv, dbeta and dgate; D is P_t's gradient, P is alpha_t S_{t-1}.
   void store_gradients(int64_t t, double dbeta) const noexcept {
     const int64_t batch = range_.batch, row = range_.begin + t;
-    const int64_t group = h_ / p_.r, member = h_ % p_.r;
     if (core::present(problem_.dv)) {
       for (int64_t j = 0; j < p_.V; ++j) store(problem_.dv, s_.token.dv[j], batch, row, h_, j);
     }
     if (core::present(problem_.dbeta)) {
       const double by = write_strength_slope(p_, batch, row, h_);
-      store(problem_.dbeta, dbeta * by, batch, row, group, member);
+      store(problem_.dbeta, dbeta * by, batch, row, h_ / p_.r, h_ % p_.r);
     }
-    if (key_wise()) store_key_gradients(batch, row);
-    if (!core::present(p_.gate)) return;
-    double dg = 0.0;
-    for (int64_t i = 0; i < p_.K; ++i) dg += dot(s_.D.row(i), s_.P.row(i));
-    const GateSlopes slopes = log_gate_slopes(p_, batch, row, h_);
-    if (core::present(problem_.dgate)) {
-      store(problem_.dgate, dg * slopes.gate, batch, row, group, member);
-    }
-    s_.dA_log[h_] += dg * slopes.A_log;
-    s_.ddt_bias(h_, 0) += dg * slopes.gate;
+    if (core::present(p_.gate) || core::present(p_.key_gate)) store_gate_gradients(batch, row);
   }
 
-  void store_key_gradients(int64_t batch, int64_t row) const noexcept {
-    for (int64_t i = 0; i < p_.K; ++i) {
-      const double dg = dot(s_.D.row(i), s_.P.row(i));
+  /// A scalar gate is that of all K rows of the state, a key-wise one of one.
+  void store_gate_gradients(int64_t batch, int64_t row) const noexcept {
+    const int64_t channels = gate_channels(p_), rows = p_.K / channels;
+    for (int64_t i = 0; i < channels; ++i) {
+      double dg = 0.0;
+      for (int64_t l = i * rows; l < (i + 1) * rows; ++l) dg += dot(s_.D.row(l), s_.P.row(l));
       const GateSlopes slopes = log_gate_slopes(p_, batch, row, h_, i);
-      if (core::present(problem_.dgate)) store(problem_.dgate, dg * slopes.gate, batch, row, h_, i);
+      if (core::present(problem_.dgate)) {
+        const bool key_wise = core::present(p_.key_gate);
+        store(problem_.dgate, dg * slopes.gate, batch, row, key_wise ? h_ : h_ / p_.r,
+              key_wise ? i : h_ % p_.r);
+      }
       s_.dA_log[h_] += dg * slopes.A_log;
       s_.ddt_bias(h_, i) += dg * slopes.gate;
     }

@@ -23,12 +23,10 @@ struct Chunk {
 /// The matrices of one chunk and value head.
 struct Scratch {
   Scratch(const ChunkStageProblem& p, Arena& arena) noexcept
-      : g(arena.vector(p.C)),
-        G(arena.vector(p.C)),
+      : g(arena.matrix(p.C, p.key_gates ? p.K : 1)),
+        G(arena.matrix(p.C, p.key_gates ? p.K : 1)),
         beta(arena.vector(p.C)),
-        key_g(arena.matrix(p.key_gates ? p.C : 0, p.K)),
-        key_G(arena.matrix(p.key_gates ? p.C : 0, p.K)),
-        Gamma(arena.matrix(p.C, p.C)),
+        inverse(arena.matrix(p.C, p.C)),
         A(arena.matrix(p.C, p.C)),
         Tmat(arena.matrix(p.C, p.C)),
         q(arena.matrix(p.C, p.K)),
@@ -39,19 +37,29 @@ struct Scratch {
         out(arena.matrix(p.C, p.V)),
         S(arena.matrix(p.K, p.V)) {}
 
-  Vector g, G, beta;
-  Matrix key_g, key_G;  ///< [C, K], with key-wise gates
-  Matrix Gamma, A, Tmat;
+  Matrix g, G;  ///< [C, 1], with key-wise gates [C, K]
+  Vector beta;
+  Matrix inverse, A, Tmat;    ///< [C, C]
   Matrix q, k, w;             ///< [C, K]
   Matrix values, v_new, out;  ///< [C, V]
   Matrix S;                   ///< [K, V]
 };
 
+/// Rows of a view that may have no inner dimension as rows of one element.
+Tensor with_channels(Tensor t) noexcept {
+  if (t.rank == 3) t.rank = 4, t.shape[3] = 1, t.stride[3] = 0;
+  return t;
+}
+
 /// The stage for one value head.
 class HeadStage {
  public:
   HeadStage(const ChunkStageProblem& problem, Scratch& scratch, int64_t h) noexcept
-      : p_(problem), gates_(problem.gates()), s_(scratch), h_(h) {}
+      : p_(problem),
+        gates_(problem.gates()),
+        sums_(with_channels(problem.g_cumsum)),
+        s_(scratch),
+        h_(h) {}
 
   /// One chunk; in chunk_h, and chunk_o without h, of the state that the chunk before it left.
   void advance(const Chunk& chunk) noexcept {
@@ -77,23 +85,11 @@ class HeadStage {
   }
 
   void start_from(int64_t slot) noexcept {
-    for (int64_t i = 0; i < p_.K; ++i) {
-      for (int64_t j = 0; j < p_.V; ++j) {
-        const bool kv = p_.state.layout == SLUICE_STATE_KV;
-        s_.S(i, j) = slot < 0 ? 0.0
-                     : kv     ? load(p_.state.initial, slot, h_, i, j)
-                              : load(p_.state.initial, slot, h_, j, i);
-      }
-    }
+    load_state(p_.state.initial, p_.state.layout, slot, h_, s_.S);
   }
 
   void finish_to(int64_t slot) noexcept {
-    for (int64_t i = 0; i < p_.K; ++i) {
-      for (int64_t j = 0; j < p_.V; ++j) {
-        const bool kv = p_.state.layout == SLUICE_STATE_KV;
-        store(p_.state.final, s_.S(i, j), slot, h_, kv ? i : j, kv ? j : i);
-      }
-    }
+    store_state(p_.state.final, p_.state.layout, slot, h_, s_.S);
   }
 
   /// What a padded sequence has for outputs.
@@ -103,7 +99,7 @@ class HeadStage {
     }
     if (core::present(p_.h)) {
       start_from(-1);
-      store_chunk_state(chunk);
+      store_state(states_of(chunk), p_.state.layout, chunk.h_entry, h_, s_.S);
     }
   }
 
@@ -112,44 +108,20 @@ class HeadStage {
 
   void cumsum(const Chunk& chunk, int64_t n) noexcept {
     const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
-    if (p_.key_gates) return key_cumsum(chunk, n, reverse);
-    const auto place = [&](int64_t i) { return reverse ? n - 1 - i : i; };
-    for (int64_t i = 0; i < n; ++i) s_.g[place(i)] = gate(chunk, i);
-    chunk_cumsum({s_.g.data, n}, {s_.G.data, n});
-    for (int64_t i = 0; i < n; ++i) {
-      store(p_.g_cumsum, s_.G[place(i)], chunk.tokens.batch, chunk.tokens.begin + i, h_);
-    }
+    store_sums(chunk, n, [&](int64_t i) { return reverse ? n - 1 - i : i; });
   }
 
-  void key_cumsum(const Chunk& chunk, int64_t n, bool reverse) noexcept {
-    const auto place = [&](int64_t i) { return reverse ? n - 1 - i : i; };
-    const Matrix g = s_.key_g.top(n), G = s_.key_G.top(n);
-    load_key_gates(chunk, place, g);
-    ref::key_cumsum(g, G);
-    store_rows(p_.g_cumsum, chunk, [&](int64_t i, int64_t l) { return G(place(i), l); });
-  }
-
-  void kkt(const Chunk& chunk, int64_t n) noexcept {
-    p_.key_gates ? products(chunk, key_sums(chunk, n)) : products(chunk, sums(chunk, n));
-  }
+  void kkt(const Chunk& chunk, int64_t n) noexcept { products(chunk, sums(chunk, n)); }
 
   void cumsum_kkt(const Chunk& chunk, int64_t n) noexcept {
-    if (p_.key_gates) {
-      key_cumsum(chunk, n, false);
-      return products(chunk, s_.key_G.top(n));
-    }
-    const Vector G = summed_gates(chunk, n);
-    for (int64_t i = 0; i < n; ++i) {
-      store(p_.g_cumsum, G[i], chunk.tokens.batch, chunk.tokens.begin + i, h_);
-    }
-    products(chunk, G);
+    products(chunk, store_sums(chunk, n, [](int64_t i) { return i; }));
   }
 
   /// An upper triangle is a lower one with rows and columns in reverse.
   void solve(const Chunk& chunk, int64_t n) noexcept {
     const bool upper = p_.triangle == SLUICE_TRIANGLE_UPPER;
     const auto place = [&](int64_t i) { return upper ? n - 1 - i : i; };
-    const Matrix inverse = inverted(chunk, n, place), result = square(s_.Gamma, n);
+    const Matrix inverse = inverted(chunk, n, place), result = square(s_.inverse, n);
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j < n; ++j) result(place(i), place(j)) = j <= i ? inverse(i, j) : 0.0;
     }
@@ -173,7 +145,9 @@ class HeadStage {
   }
 
   void states(const Chunk& chunk, int64_t n) noexcept {
-    if (core::present(p_.h)) store_chunk_state(chunk);
+    if (core::present(p_.h)) {
+      store_state(states_of(chunk), p_.state.layout, chunk.h_entry, h_, s_.S);
+    }
     Matrix v_new = value_rows(chunk, n);
     if (core::present(p_.w)) {
       const Matrix u = v_new, w = s_.w.top(n);
@@ -184,25 +158,16 @@ class HeadStage {
     if (core::present(p_.v_new)) {
       store_rows(p_.v_new, chunk, [&](int64_t i, int64_t j) { return v_new(i, j); });
     }
-    const Matrix k = keys(p_.k, s_.k, chunk, n);
-    p_.key_gates ? chunk_h(k, v_new, key_sums(chunk, n), s_.S)
-                 : chunk_h(k, v_new, sums(chunk, n), s_.S);
+    chunk_h(keys(p_.k, s_.k, chunk, n), v_new, sums(chunk, n), s_.S);
   }
 
   void outputs(const Chunk& chunk, int64_t n) noexcept {
-    if (core::present(p_.h)) load_chunk_state(chunk);
+    const bool given = core::present(p_.h);
+    if (given) load_state(states_of(chunk), p_.state.layout, chunk.h_entry, h_, s_.S);
     const Matrix q = keys(p_.q, s_.q, chunk, n), k = keys(p_.k, s_.k, chunk, n);
-    const Matrix v_new = value_rows(chunk, n), o = s_.out.top(n), Gamma = square(s_.Gamma, n);
-    if (p_.key_gates) {
-      const Matrix G = key_sums(chunk, n);
-      chunk_o(q, k, v_new, G, s_.S, p_.scale, o);
-      if (!core::present(p_.h)) chunk_h(k, v_new, G, s_.S);
-    } else {
-      const Vector G = sums(chunk, n);
-      decay_mask(G, Gamma);
-      chunk_o(q, k, v_new, G, Gamma, s_.S, p_.scale, o);
-      if (!core::present(p_.h)) chunk_h(k, v_new, G, s_.S);
-    }
+    const Matrix v_new = value_rows(chunk, n), o = s_.out.top(n), G = sums(chunk, n);
+    chunk_o(q, k, v_new, G, s_.S, p_.scale, o);
+    if (!given) chunk_h(k, v_new, G, s_.S);
     store_rows(p_.o, chunk, [&](int64_t i, int64_t j) { return o(i, j); });
   }
 
@@ -211,17 +176,10 @@ class HeadStage {
   static Matrix square(Matrix buffer, int64_t n) noexcept { return {buffer.data, n, n}; }
 
   /// A from the sums G of the chunk's gates.
-  void products(const Chunk& chunk, Vector G) noexcept {
-    const int64_t n = G.size;
-    const Matrix A = square(s_.A, n);
-    decay_mask(G, square(s_.Gamma, n));
-    scaled_dot_kkt(strengths(chunk, n), square(s_.Gamma, n), keys(p_.k, s_.k, chunk, n), A);
-    store_square(p_.A, chunk, A);
-  }
   void products(const Chunk& chunk, Matrix G) noexcept {
     const int64_t n = G.rows;
     const Matrix A = square(s_.A, n);
-    key_scaled_dot_kkt(strengths(chunk, n), G, keys(p_.k, s_.k, chunk, n), A);
+    scaled_dot_kkt(strengths(chunk, n), G, keys(p_.k, s_.k, chunk, n), A);
     store_square(p_.A, chunk, A);
   }
 
@@ -247,52 +205,33 @@ class HeadStage {
       for (int64_t j = 0; j <= i; ++j) Tmat(i, j) *= beta[j];
     }
     wy_values(Tmat, value_rows(chunk, n), u);
-    const Matrix k = keys(p_.k, s_.k, chunk, n);
-    p_.key_gates ? wy_keys(Tmat, key_sums(chunk, n), k, w) : wy_keys(Tmat, sums(chunk, n), k, w);
+    wy_keys(Tmat, sums(chunk, n), keys(p_.k, s_.k, chunk, n), w);
     store_rows(p_.u, chunk, [&](int64_t i, int64_t j) { return u(i, j); });
     store_rows(p_.w, chunk, [&](int64_t i, int64_t j) { return w(i, j); });
   }
 
-  double gate(const Chunk& chunk, int64_t i) const noexcept {
-    return log_gate(gates_, chunk.tokens.batch, chunk.tokens.begin + i, h_);
+  Matrix sums(const Chunk& chunk, int64_t n) noexcept {
+    if (!core::present(p_.g_cumsum)) return summed_gates(chunk, n, [](int64_t i) { return i; });
+    load_rows(sums_, chunk, h_, s_.G.top(n));
+    return s_.G.top(n);
   }
 
-  Vector sums(const Chunk& chunk, int64_t n) noexcept {
-    const Vector G{s_.G.data, n};
-    if (core::present(p_.g_cumsum)) {
-      for (int64_t i = 0; i < n; ++i) {
-        G[i] = load(p_.g_cumsum, chunk.tokens.batch, chunk.tokens.begin + i, h_);
-      }
-      return G;
-    }
-    return summed_gates(chunk, n);
-  }
-  Vector summed_gates(const Chunk& chunk, int64_t n) noexcept {
-    const Vector G{s_.G.data, n};
-    for (int64_t i = 0; i < n; ++i) s_.g[i] = gate(chunk, i);
-    chunk_cumsum({s_.g.data, n}, G);
-    return G;
-  }
-
-  /// Row place(i) of g is the gates of token i.
+  /// Row place(i) is the sum of token i.
   template <class Place>
-  void load_key_gates(const Chunk& chunk, const Place& place, Matrix g) noexcept {
-    for (int64_t i = 0; i < g.rows; ++i) {
+  Matrix summed_gates(const Chunk& chunk, int64_t n, const Place& place) noexcept {
+    const Matrix g = s_.g.top(n), G = s_.G.top(n);
+    for (int64_t i = 0; i < n; ++i) {
       for (int64_t l = 0; l < g.cols; ++l) {
         g(place(i), l) = log_gate(gates_, chunk.tokens.batch, chunk.tokens.begin + i, h_, l);
       }
     }
-  }
-  Matrix key_sums(const Chunk& chunk, int64_t n) noexcept {
-    if (!core::present(p_.g_cumsum)) return summed_key_gates(chunk, n);
-    const Matrix G = s_.key_G.top(n);
-    load_rows(p_.g_cumsum, chunk, h_, G);
+    chunk_cumsum(g, G);
     return G;
   }
-  Matrix summed_key_gates(const Chunk& chunk, int64_t n) noexcept {
-    const Matrix G = s_.key_G.top(n), g = s_.key_g.top(n);
-    load_key_gates(chunk, [](int64_t i) { return i; }, g);
-    ref::key_cumsum(g, G);
+  template <class Place>
+  Matrix store_sums(const Chunk& chunk, int64_t n, const Place& place) noexcept {
+    const Matrix G = summed_gates(chunk, n, place);
+    store_rows(sums_, chunk, [&](int64_t i, int64_t l) { return G(place(i), l); });
     return G;
   }
 
@@ -336,25 +275,19 @@ class HeadStage {
     store_rows(to, chunk, [&](int64_t i, int64_t j) { return j < from.cols ? from(i, j) : 0.0; });
   }
 
-  void load_chunk_state(const Chunk& chunk) noexcept {
-    const bool kv = p_.state.layout == SLUICE_STATE_KV;
-    for (int64_t i = 0; i < p_.K; ++i) {
-      for (int64_t j = 0; j < p_.V; ++j) {
-        s_.S(i, j) = load(p_.h, chunk.h_row, chunk.h_entry, h_, kv ? i : j, kv ? j : i);
-      }
-    }
-  }
-  void store_chunk_state(const Chunk& chunk) noexcept {
-    const bool kv = p_.state.layout == SLUICE_STATE_KV;
-    for (int64_t i = 0; i < p_.K; ++i) {
-      for (int64_t j = 0; j < p_.V; ++j) {
-        store(p_.h, s_.S(i, j), chunk.h_row, chunk.h_entry, h_, kv ? i : j, kv ? j : i);
-      }
-    }
+  /// The chunks of h's row as slots of a pool.
+  Tensor states_of(const Chunk& chunk) const noexcept {
+    Tensor pool = p_.h;
+    pool.data = core::address(p_.h, chunk.h_row);
+    pool.rank = 4;
+    std::copy_n(p_.h.shape + 1, 4, pool.shape);
+    std::copy_n(p_.h.stride + 1, 4, pool.stride);
+    return pool;
   }
 
   const ChunkStageProblem& p_;
   const core::DeltaRuleProblem gates_;
+  const Tensor sums_;
   Scratch& s_;
   int64_t h_;
 };

@@ -23,39 +23,23 @@ struct Scratch {
         k(arena.matrix(Form::kBlock, problem.K)),
         v(arena.matrix(Form::kBlock, problem.V)),
         o(arena.matrix(Form::kBlock, problem.V)),
-        g(arena.vector(Form::kBlock)),
+        g(arena.matrix(Form::kBlock, gate_channels(problem))),
         beta(arena.vector(Form::kBlock)),
-        key_g(arena.matrix(core::present(problem.key_gate) ? Form::kBlock : 0, problem.K)),
-        form(arena, problem.K, problem.V) {}
+        form(arena, problem.K, problem.V, gate_channels(problem)) {}
 
   Matrix S;           ///< [K, V]
   Matrix q, k, v, o;  ///< one block of tokens
-  Vector g, beta;
-  Matrix key_g;
+  Matrix g;
+  Vector beta;
   typename Form::Scratch form;
 };
-
-/// S <- the state that sequence n starts from: a slot, or zeros where read is -1.
-void initial_state(const DeltaRuleProblem& problem, int64_t read, int64_t h, Matrix S) noexcept {
-  for (int64_t i = 0; i < S.rows; ++i) {
-    for (int64_t j = 0; j < S.cols; ++j) {
-      S(i, j) =
-          read < 0 ? 0.0 : load_state(problem.state.initial, problem.state.layout, read, h, i, j);
-    }
-  }
-}
 
 /// Rows token .. token + count - 1 of value head h, with gates, l2 norm and head map applied.
 template <class Form>
 Block load_block(const DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t count,
                  int64_t h, const Scratch<Form>& scratch) noexcept {
-  Block block{scratch.q.top(count),
-              scratch.k.top(count),
-              scratch.v.top(count),
-              {scratch.g.data, count},
-              {scratch.beta.data, count},
-              core::present(problem.key_gate) ? scratch.key_g.top(count) : Matrix{},
-              problem.scale,
+  Block block{scratch.q.top(count), scratch.k.top(count),       scratch.v.top(count),
+              scratch.g.top(count), {scratch.beta.data, count}, problem.scale,
               problem.rule};
   const int64_t key_head = problem.key_head(h);
   for (int64_t t = 0; t < count; ++t) {
@@ -69,9 +53,8 @@ Block load_block(const DeltaRuleProblem& problem, int64_t batch, int64_t token, 
       l2_normalise(block.q.row(t), problem.l2norm_eps);
       l2_normalise(block.k.row(t), problem.l2norm_eps);
     }
-    block.g[t] = log_gate(problem, batch, row, h);
-    for (int64_t i = 0; i < block.key_g.cols; ++i) {
-      block.key_g(t, i) = log_gate(problem, batch, row, h, i);
+    for (int64_t i = 0; i < block.g.cols; ++i) {
+      block.g(t, i) = log_gate(problem, batch, row, h, i);
     }
     block.beta[t] = write_strength(problem, batch, row, h);
   }
@@ -103,7 +86,7 @@ template <class Form>
 void run_head(const DeltaRuleProblem& problem, int64_t n, int64_t h, const core::SlotPlan& plan,
               Scratch<Form>& scratch) noexcept {
   const TokenRange range = core::token_range(problem.rows, n);
-  initial_state(problem, plan.read, h, scratch.S);
+  load_state(problem.state.initial, problem.state.layout, plan.read, h, scratch.S);
   for (int64_t done = 0; done < range.size();) {
     const int64_t count = std::min(Form::kBlock, range.size() - done);
     const int64_t token = range.begin + done;
@@ -141,7 +124,7 @@ void step_into_buffer(const DeltaRuleProblem& problem, int64_t slot, int64_t pla
   const Matrix S = scratch.S;
   const Vector delta = scratch.form.delta, o = scratch.o.row(0);
   const Vector q = token.q.row(0), k = token.k.row(0), v = token.v.row(0);
-  const double alpha = std::exp(token.g[0]);
+  const double alpha = std::exp(token.g(0, 0));
   read(S, k, scratch.form.prediction);
   read(S, q, o);
   double kq = 0.0;
@@ -164,7 +147,7 @@ void run_replay_head(const DeltaRuleProblem& problem, int64_t n, int64_t h,
                      const core::SlotPlan& plan, Scratch<RecurrentForm>& scratch) noexcept {
   const TokenRange range = core::token_range(problem.rows, n);
   const core::RingPlan ring = core::plan_ring(problem, n);
-  initial_state(problem, plan.read, h, scratch.S);
+  load_state(problem.state.initial, problem.state.layout, plan.read, h, scratch.S);
   for (int64_t e = 0; e < ring.live; ++e) {
     replay_entry(problem, plan.write, ring.place(e), h, scratch.S);
   }

@@ -9,35 +9,25 @@
 
 namespace sluice::ref {
 
-/// G_i = sum_{j <= i} g_j.
-void chunk_cumsum(Vector g, Vector G) noexcept;
-/// Gamma_ij = exp(G_i - G_j) for i >= j, else 0.
-void decay_mask(Vector G, Matrix Gamma) noexcept;
-/// A_ij = beta_i Gamma_ij (k_i . k_j) for i > j, else 0.
-void scaled_dot_kkt(Vector beta, Matrix Gamma, Matrix k, Matrix A) noexcept;
+// Gates g and their sums G are [C, 1], or with key-wise gates [C, K]: l is the channel of both, and
+// scalar gates have one for all channels of k.
+
+/// G_il = sum_{j <= i} g_jl.
+void chunk_cumsum(Matrix g, Matrix G) noexcept;
+/// sum over l of x_l y_l exp(G_l - H_l): of scalar gates Gamma_ij (x . y).
+double decayed_dot(Vector x, Vector y, Vector G, Vector H) noexcept;
+/// A_ij = beta_i sum over l of k_il k_jl exp(G_il - G_jl) for i > j, else 0.
+void scaled_dot_kkt(Vector beta, Matrix G, Matrix k, Matrix A) noexcept;
 /// Tmat = (I + A)^-1 diag(beta), by forward substitution: no series, nothing truncated.
 void solve_tril(Matrix A, Vector beta, Matrix Tmat) noexcept;
 /// U = Tmat V.
 void wy_values(Matrix Tmat, Matrix v, Matrix U) noexcept;
-/// W = Tmat diag(exp G) K.
-void wy_keys(Matrix Tmat, Vector G, Matrix k, Matrix W) noexcept;
-/// v_new = U - W S, S the state that enters the chunk.
-void corrected_values(Matrix U, Matrix W, Matrix S, Matrix v_new) noexcept;
-/// o = scale (diag(exp G) Q S + (Gamma * Q K^T) v_new), S the state that enters the chunk.
-void chunk_o(Matrix q, Matrix k, Matrix v_new, Vector G, Matrix Gamma, Matrix S, double scale,
-             Matrix o) noexcept;
-/// S <- exp(G_C) S + K^T diag(exp(G_C - G)) v_new.
-void chunk_h(Matrix k, Matrix v_new, Vector G, Matrix S) noexcept;
-
-// The same with key-wise gates (key_form.cc): g and G are [C, K].
-
-/// G_il = sum_{j <= i} g_jl.
-void key_cumsum(Matrix g, Matrix G) noexcept;
-/// A_ij = beta_i sum over l of k_il k_jl exp(G_il - G_jl) for i > j, else 0.
-void key_scaled_dot_kkt(Vector beta, Matrix G, Matrix k, Matrix A) noexcept;
 /// W = Tmat (exp(G) * K).
 void wy_keys(Matrix Tmat, Matrix G, Matrix k, Matrix W) noexcept;
-/// o = scale ((exp(G) * Q) S + P v_new), P_ij = sum over l of q_il k_jl exp(G_il - G_jl), i >= j.
+/// v_new = U - W S, S the state that enters the chunk.
+void corrected_values(Matrix U, Matrix W, Matrix S, Matrix v_new) noexcept;
+/// o = scale ((exp(G) * Q) S + P v_new), P_ij = sum over l of q_il k_jl exp(G_il - G_jl), i >= j; S
+/// is the state that enters the chunk.
 void chunk_o(Matrix q, Matrix k, Matrix v_new, Matrix G, Matrix S, double scale, Matrix o) noexcept;
 /// S <- diag(exp(G_C)) S + (exp(G_C - G) * K)^T v_new.
 void chunk_h(Matrix k, Matrix v_new, Matrix G, Matrix S) noexcept;
@@ -47,21 +37,18 @@ struct ChunkForm {
   static constexpr int64_t kBlock = 64;
 
   struct Scratch {
-    Scratch(Arena& arena, int64_t K, int64_t V) noexcept;
-    Vector G;               ///< [C]
-    Matrix key_G;           ///< [C, K]
-    Matrix Gamma, A, Tmat;  ///< [C, C]
-    Matrix W;               ///< [C, K]
-    Matrix U, v_new;        ///< [C, V]
+    Scratch(Arena& arena, int64_t K, int64_t V, int64_t channels) noexcept;
+    Matrix G;         ///< [C, channels]
+    Matrix A, Tmat;   ///< [C, C]
+    Matrix W;         ///< [C, K]
+    Matrix U, v_new;  ///< [C, V]
   };
 
   /// S <- the state after the block's tokens, o [C, V] <- their outputs.
   static void advance(const Block& block, Matrix S, Matrix o, Scratch& scratch) noexcept;
 };
 
-/// S <- alpha S, alpha = exp(g).
-void decay(Matrix S, double g) noexcept;
-/// S <- diag(alpha) S, alpha = exp(g), [K]: key-wise gates.
+/// S <- diag(alpha) S, alpha = exp(g): one for all rows, or with key-wise gates [K].
 void decay(Matrix S, Vector g) noexcept;
 /// y = S^T x, [V].
 void read(Matrix S, Vector x, Vector y) noexcept;
@@ -75,7 +62,7 @@ struct RecurrentForm {
   static constexpr int64_t kBlock = 1;
 
   struct Scratch {
-    Scratch(Arena& arena, int64_t K, int64_t V) noexcept;
+    Scratch(Arena& arena, int64_t K, int64_t V, int64_t channels) noexcept;
     Vector prediction, delta;  ///< [V]
   };
 

@@ -53,10 +53,21 @@ BoundedArgument bounded_argument(const core::DeltaRuleProblem& problem, double a
   return {rate, rate * (a + bias)};
 }
 
-/// dt_bias at (index..); 0 without.
-template <class... Index>
-double bias_at(const core::DeltaRuleProblem& problem, Index... index) noexcept {
-  return core::present(problem.dt_bias) ? load(problem.dt_bias, index...) : 0.0;
+bool key_wise(const core::DeltaRuleProblem& problem) noexcept {
+  return core::present(problem.key_gate);
+}
+
+/// The gate as given.
+double gate_at(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
+               int64_t i) noexcept {
+  return key_wise(problem) ? load(problem.key_gate, batch, token, h, i)
+                           : load(problem.gate, batch, token, h / problem.r, h % problem.r);
+}
+
+/// dt_bias of channel i; 0 without.
+double bias_at(const core::DeltaRuleProblem& problem, int64_t h, int64_t i) noexcept {
+  if (!core::present(problem.dt_bias)) return 0.0;
+  return key_wise(problem) ? load(problem.dt_bias, h, i) : load(problem.dt_bias, h);
 }
 
 double unclamped_log_gate(const core::DeltaRuleProblem& problem, double gate, double bias,
@@ -75,16 +86,14 @@ double unclamped_log_gate(const core::DeltaRuleProblem& problem, double gate, do
 
 }  // namespace
 
-double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
-                int64_t h) noexcept {
-  if (!core::present(problem.gate)) return 0.0;
-  const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
-  return clamped_log_gate(unclamped_log_gate(problem, gate, bias_at(problem, h), h));
+int64_t gate_channels(const core::DeltaRuleProblem& problem) noexcept {
+  return key_wise(problem) ? problem.K : 1;
 }
 
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
                 int64_t i) noexcept {
-  const double gate = load(problem.key_gate, batch, token, h, i);
+  if (!key_wise(problem) && !core::present(problem.gate)) return 0.0;
+  const double gate = gate_at(problem, batch, token, h, i);
   return clamped_log_gate(unclamped_log_gate(problem, gate, bias_at(problem, h, i), h));
 }
 
@@ -95,10 +104,10 @@ double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int6
   return problem.beta_factor * (problem.beta_space == SLUICE_BETA_LOGIT ? sigmoid(b) : b);
 }
 
-namespace {
-
-GateSlopes slopes_of(const core::DeltaRuleProblem& problem, double gate, double bias,
-                     int64_t h) noexcept {
+GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                           int64_t h, int64_t i) noexcept {
+  if (!key_wise(problem) && !core::present(problem.gate)) return {};
+  const double gate = gate_at(problem, batch, token, h, i), bias = bias_at(problem, h, i);
   const double g = unclamped_log_gate(problem, gate, bias, h);
   if (g < kLowestLogGate) return {};
   switch (problem.gate_space) {
@@ -116,20 +125,6 @@ GateSlopes slopes_of(const core::DeltaRuleProblem& problem, double gate, double 
     default:
       return {1.0, 0.0};
   }
-}
-
-}  // namespace
-
-GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
-                           int64_t h) noexcept {
-  if (!core::present(problem.gate)) return {};
-  const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
-  return slopes_of(problem, gate, bias_at(problem, h), h);
-}
-
-GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
-                           int64_t h, int64_t i) noexcept {
-  return slopes_of(problem, load(problem.key_gate, batch, token, h, i), bias_at(problem, h, i), h);
 }
 
 double write_strength_slope(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,

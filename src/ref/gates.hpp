@@ -23,11 +23,11 @@ double activation_slope(sluice_activation activation, double x) noexcept;
 
 /// g, but at least kLowestLogGate.
 double clamped_log_gate(double g) noexcept;
+/// Gates that a token has in a value head: K where they are key-wise, else 1.
+int64_t gate_channels(const core::DeltaRuleProblem& problem) noexcept;
 /// g of value head h at (batch, token), clamped: the gate itself, ln(alpha), or
 /// -exp(A_log) softplus(a + dt_bias), or lower bound * sigmoid(exp(A_log) (a + dt_bias)); 0 without.
-double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
-                int64_t h) noexcept;
-/// Key-wise gates: g of channel i, clamped; dt_bias is [HV, K].
+/// With key-wise gates that of channel i, dt_bias being [HV, K]; else i is 0.
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
                 int64_t i) noexcept;
 /// beta of value head h at (batch, token): the value or sigmoid(b), times 2 with negative
@@ -40,9 +40,6 @@ struct GateSlopes {
   double gate = 0.0;   ///< by the gate as given; of raw gates by dt_bias too
   double A_log = 0.0;  ///< of raw gates
 };
-GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
-                           int64_t h) noexcept;
-/// Key-wise gates: those of channel i.
 GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                            int64_t h, int64_t i) noexcept;
 /// Derivative of write_strength() by beta as given.

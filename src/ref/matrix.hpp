@@ -62,10 +62,10 @@ class Arena {
 
 /// C consecutive tokens of one value head.
 struct Block {
-  Matrix q, k;     ///< [C, K]
-  Matrix v;        ///< [C, V]
-  Vector g, beta;  ///< [C]
-  Matrix key_g;    ///< [C, K], in place of g where gates are key-wise; else no rows
+  Matrix q, k;  ///< [C, K]
+  Matrix v;     ///< [C, V]
+  Matrix g;     ///< [C, 1], with key-wise gates [C, K]
+  Vector beta;  ///< [C]
   double scale = 1.0;
   sluice_rule rule = SLUICE_RULE_GATED_DELTA;
 };

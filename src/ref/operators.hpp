@@ -29,7 +29,7 @@ void chunk_backward(const core::ChunkBackwardProblem& problem, Arena arena) noex
 size_t state_fold_workspace(const core::StateFoldProblem& problem) noexcept;
 void state_fold(const core::StateFoldProblem& problem, Arena arena) noexcept;
 
-/// The stages of the chunk form around the equations of chunk_form.hpp. Scratch: the matrices of
+/// The stages of the chunk form around the equations of forms.hpp. Scratch: the matrices of
 /// one chunk.
 size_t chunk_stage_workspace(const core::ChunkStageProblem& problem) noexcept;
 void chunk_stage(const core::ChunkStageProblem& problem, Arena arena) noexcept;

@@ -41,13 +41,7 @@ void state_fold(const StateFoldProblem& problem, Arena arena) noexcept {
     const int64_t begin = core::slot_at(problem.cu_chains, n, 0);
     const int64_t count = core::slot_at(problem.cu_chains, n + 1, 0) - begin;
     for (int64_t h = 0; h < problem.HV; ++h) {
-      for (int64_t i = 0; i < S.rows; ++i) {
-        for (int64_t j = 0; j < S.cols; ++j) {
-          S(i, j) = core::present(problem.initial)
-                        ? load_state(problem.initial, problem.layout, n, h, i, j)
-                        : 0.0;
-        }
-      }
+      load_state(problem.initial, problem.layout, n, h, S);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t step = begin + (reverse ? count - 1 - i : i);
         const int64_t to = core::slot_at(problem.route_states, step, 0);

@@ -270,16 +270,22 @@ TEST(ChunkStages, SolveTrilInverts) {
   }
 }
 
-TEST(ChunkStages, DecayMaskTakesOnlyDifferences) {
-  Array g({3}), G({3}), Gamma({3, 3});
+TEST(ChunkStages, DecaysTakeOnlyDifferences) {
+  Array g({3}), G({3}), A({3, 3}), ones({3}, 1.0);
   g.values = {-1.0, -1000.0, -0.5};
-  ref::chunk_cumsum({g.values.data(), 3}, {G.values.data(), 3});
-  ref::decay_mask({G.values.data(), 3}, {Gamma.values.data(), 3, 3});
+  const auto column = [](Array& a) { return ref::Matrix{a.values.data(), 3, 1}; };
+  ref::chunk_cumsum(column(g), column(G));
   EXPECT_EQ(G.values, (std::vector<double>{-1.0, -1001.0, -1001.5}));
-  EXPECT_EQ(Gamma(0, 0), 1.0);
-  EXPECT_EQ(Gamma(1, 0), 0.0);
-  EXPECT_DOUBLE_EQ(Gamma(2, 1), std::exp(-0.5));
-  EXPECT_EQ(Gamma(0, 2), 0.0);
+  const auto gamma = [&](int64_t i, int64_t j) {
+    const ref::Vector one = column(ones).row(0);
+    return ref::decayed_dot(one, one, column(G).row(i), column(G).row(j));
+  };
+  EXPECT_EQ(gamma(0, 0), 1.0);
+  EXPECT_EQ(gamma(1, 0), 0.0);
+  EXPECT_DOUBLE_EQ(gamma(2, 1), std::exp(-0.5));
+  ref::scaled_dot_kkt({ones.values.data(), 3}, column(G), column(ones), {A.values.data(), 3, 3});
+  EXPECT_DOUBLE_EQ(A(2, 1), std::exp(-0.5));
+  EXPECT_EQ(A(0, 2), 0.0);
 }
 
 TEST(RefGates, PositiveInfinityIsNotClampedAway) {

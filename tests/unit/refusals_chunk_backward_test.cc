@@ -195,7 +195,7 @@ const Row kOptionRows[] = {
      "chunk_backward: cu_seqlens[2] = 3, expected >= 4 (ascending from 0, at most T = 6)",
      Seen::kByCall},
     {"workspace", [](BackwardScene& s) { s.workspace = {}; },
-     "chunk_backward: workspace.size = 0, expected >= 1800 bytes (sluice_workspace_size tells)",
+     "chunk_backward: workspace.size = 0, expected >= 1808 bytes (sluice_workspace_size tells)",
      Seen::kByCall, SLUICE_WORKSPACE_TOO_SMALL},
 };
 INSTANTIATE_TEST_SUITE_P(Options, ChunkBackwardRefusals, ::testing::ValuesIn(kOptionRows),

@@ -188,7 +188,7 @@ const Row kRefused[] = {
      "writes may overlap no other view)",
      Seen::kByCall},
     {"workspace", [](LayerScene& s) { s.workspace.size = 16; },
-     "layer_backward: workspace.size = 16, expected >= 8240 bytes (sluice_workspace_size tells)",
+     "layer_backward: workspace.size = 16, expected >= 8248 bytes (sluice_workspace_size tells)",
      Seen::kByCall, SLUICE_WORKSPACE_TOO_SMALL},
     {"offsets",
      [](LayerScene& s) {
