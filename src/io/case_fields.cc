@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 
 #include "io/strict_json.hpp"
 #include "sluice/enumerations.hpp"
@@ -20,33 +18,25 @@ using nlohmann::json;
 // Dimensions beyond this are no layer of any model; products of two stay far from overflow.
 constexpr int64_t kMaxDimension = 1 << 20;
 
+// Words in the order of their values. CaseOp:
+constexpr const char* kCaseOps[] = {"prefill", "decode", "conv1d",    "gated_norm",
+                                    "layer",   "stages", "gradients", nullptr};
+constexpr const char* kStateTypeWords[] = {"f32", "bf16", "f16", nullptr};
+constexpr const char* kLayoutWords[] = {"bthd", "bhtd", nullptr};  // whether heads come first
+constexpr const char* kFusedWords[] = {"none", "pairs", nullptr};
+constexpr const char* kPackingNames[] = {"qwen3_5", "qwen3_next", nullptr};  // sluice_packing
+
 // Takes fields one by one, remembers the first complaint and which fields were asked for.
 class Fields {
  public:
   explicit Fields(const json& object) : object_(object) {}
 
+  /// One of `words` (those of an enumeration are in sluice/enumerations.hpp) from `first` on, at
+  /// most `count`.
   template <class Value>
-  using Choices = std::initializer_list<std::pair<const char*, Value>>;
-
-  template <class Value>
-  void choose(const char* name, Choices<Value> choices, Value* out, bool required = false) {
+  void word(const char* name, const char* const* words, Value* out, int first = 0, int count = 99,
+            bool required = false) {
     const json* field = take(name, required);
-    if (field == nullptr) return;
-    std::string known;
-    for (const auto& [text, value] : choices) {
-      if (field->is_string() && field->get_ref<const std::string&>() == text) {
-        *out = value;
-        return;
-      }
-      known += (known.empty() ? "" : ", ") + std::string(text);
-    }
-    complain(name, *field, "one of " + known);
-  }
-
-  /// One of the enumeration's words (sluice/enumerations.hpp) from `first` on, at most `count`.
-  template <class Value>
-  void word(const char* name, const char* const* words, Value* out, int first = 0, int count = 99) {
-    const json* field = take(name, false);
     if (field == nullptr) return;
     std::string known;
     for (int i = first; words[i] != nullptr && i < first + count; ++i) {
@@ -57,6 +47,10 @@ class Fields {
       known += (known.empty() ? "" : ", ") + std::string(words[i]);
     }
     complain(name, *field, "one of " + known);
+  }
+  template <class Value>
+  void required_word(const char* name, const char* const* words, Value* out) {
+    word(name, words, out, 0, 99, true);
   }
 
   void number(const char* name, double smallest, double* out) {
@@ -137,10 +131,10 @@ class Fields {
 
 void read_state_fields(Fields& fields, Case* out) {
   fields.word("state_layout", kStateLayoutWords, &out->state_layout);
-  fields.choose<ElementType>(
-      "state_dtype",
-      {{"f32", ElementType::kF32}, {"bf16", ElementType::kBF16}, {"f16", ElementType::kF16}},
-      &out->state_type);
+  constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16, ElementType::kF16};
+  size_t type = 0;
+  fields.word("state_dtype", kStateTypeWords, &type);
+  out->state_type = kTypes[type];
 }
 
 void read_options(Fields& fields, Case* out) {
@@ -164,7 +158,7 @@ void read_options(Fields& fields, Case* out) {
 void read_delta_rule_fields(Fields& fields, Case* out) {
   read_state_fields(fields, out);
   read_options(fields, out);
-  fields.choose<bool>("layout", {{"bthd", false}, {"bhtd", true}}, &out->head_first);
+  fields.word("layout", kLayoutWords, &out->head_first);
   bool l2norm = false;
   fields.boolean("use_qk_l2norm", &l2norm);
   out->options.qk_norm = l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
@@ -176,9 +170,7 @@ void read_norm_fields(Fields& fields, const char* activation, Case* out) {
 }
 
 void read_layer_fields(Fields& fields, Case* out) {
-  fields.choose<sluice_packing>(
-      "packing", {{"qwen3_5", SLUICE_PACKING_FLAT}, {"qwen3_next", SLUICE_PACKING_INTERLEAVED}},
-      &out->packing, true);
+  fields.required_word("packing", kPackingNames, &out->packing);
   fields.integer("num_k_heads", &out->shape.H, true);
   fields.integer("num_v_heads", &out->shape.HV, true);
   fields.integer("head_k_dim", &out->shape.K, true);
@@ -198,12 +190,12 @@ void read_gated_norm_fields(Fields& fields, Case* out) {
 
 void read_stage_fields(Fields& fields, Case* out) {
   fields.integer("chunk_size", &out->shape.C, true);
-  fields.choose<bool>("layout", {{"bthd", false}, {"bhtd", true}}, &out->head_first);
+  fields.word("layout", kLayoutWords, &out->head_first);
   fields.word("state_layout", kStateLayoutWords, &out->state_layout);
   read_options(fields, out);
   fields.word("direction", kDirectionWords, &out->direction);
   fields.word("triangle", kTriangleWords, &out->triangle);
-  fields.choose<bool>("fused", {{"none", false}, {"pairs", true}}, &out->fused_pairs);
+  fields.word("fused", kFusedWords, &out->fused_pairs);
 }
 
 std::string check_combination(const Case& c) {
@@ -233,6 +225,8 @@ std::string check_combination(const Case& c) {
 
 }  // namespace
 
+const char* case_op_name(CaseOp op) noexcept { return kCaseOps[static_cast<size_t>(op)]; }
+
 bool has_option(CaseOp op, std::string_view name) {
   const std::vector<std::string_view> layer = {"scale", "l2norm_eps", "eigenvalues", "head_map",
                                                "gate_lower_bound"},
@@ -246,15 +240,7 @@ bool has_option(CaseOp op, std::string_view name) {
 std::string read_case_fields(const json& description, Case* out) {
   if (!description.is_object()) return "is described by no object";
   Fields fields(description);
-  fields.choose<CaseOp>("op",
-                        {{"prefill", CaseOp::kPrefill},
-                         {"decode", CaseOp::kDecode},
-                         {"conv1d", CaseOp::kConv1d},
-                         {"gated_norm", CaseOp::kGatedNorm},
-                         {"layer", CaseOp::kLayer},
-                         {"stages", CaseOp::kStages},
-                         {"gradients", CaseOp::kGradients}},
-                        &out->op, true);
+  fields.required_word("op", kCaseOps, &out->op);
   fields.number("tolerance_rel_l2", 0, &out->tolerance);
   for (const char* name : {"text", "note", "generator"}) fields.ignore(name);
   switch (out->op) {

@@ -59,12 +59,6 @@ Status read_all(CaseFile* out) {
 
 }  // namespace
 
-const char* case_op_name(CaseOp op) noexcept {
-  constexpr const char* kNames[] = {"prefill", "decode", "conv1d",   "gated_norm",
-                                    "layer",   "stages", "gradients"};
-  return kNames[static_cast<size_t>(op)];
-}
-
 const TensorEntry* CaseFile::find(const Case& of, std::string_view tensor) const {
   return file.find(of.name + "." + std::string(tensor));
 }

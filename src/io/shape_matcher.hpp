@@ -18,8 +18,21 @@ using Symbols = std::vector<std::string>;
 // Matches shapes with symbols: a symbol that is not bound yet takes the size it meets first.
 class Matcher {
  public:
-  Matcher(const SafetensorsFile& file, const Case& of, std::set<std::string>* used)
-      : file_(file), prefix_(of.name + "."), used_(used) {}
+  Matcher(const SafetensorsFile& file, Case* of, std::set<std::string>* used)
+      : file_(file), case_(*of), prefix_(of->name + "."), used_(used) {}
+
+  // Symbols of a tensor with a row for each token and head, in the case's layout.
+  Symbols rows(const std::string& heads, const std::string& inner = "") const {
+    Symbols shape = case_.head_first ? Symbols{"B", heads, "T"} : Symbols{"B", "T", heads};
+    if (!inner.empty()) shape.push_back(inner);
+    return shape;
+  }
+  // Symbols of recurrent states in the case's layout.
+  Symbols states(Symbols leading = {"N"}) const {
+    const bool vk = case_.state_layout == SLUICE_STATE_VK;
+    for (const char* symbol : {"HV", vk ? "V" : "K", vk ? "K" : "V"}) leading.push_back(symbol);
+    return leading;
+  }
 
   void bind(const std::string& symbol, int64_t value) { sizes_[symbol] = value; }
   void unbind(const std::string& symbol) { sizes_.erase(symbol); }
@@ -33,7 +46,8 @@ class Matcher {
   }
 
   // The tensor if it is there and right, else null. Missing required tensors are complaints.
-  const TensorEntry* floats(const std::string& tensor, const Symbols& shape, bool required) {
+  const TensorEntry* floats(const std::string& tensor, const Symbols& shape,
+                            bool required = false) {
     const TensorEntry* entry = get(tensor, required);
     if (entry == nullptr) return nullptr;
     if (!is_floating(entry->type)) {
@@ -42,6 +56,11 @@ class Matcher {
     }
     match(tensor, *entry, shape);
     return entry;
+  }
+
+  // Adds an expected result if it is there.
+  void expect(const std::string& tensor, const Symbols& shape, bool required = false) {
+    if (floats(tensor, shape, required) != nullptr) case_.expected.push_back(tensor);
   }
 
   const TensorEntry* integers(const std::string& tensor, const Symbols& shape) {
@@ -55,6 +74,7 @@ class Matcher {
     return reason_.empty() ? entry : nullptr;
   }
 
+  bool has(const std::string& tensor) { return get(tensor, false) != nullptr; }
   const TensorEntry* get(const std::string& tensor, bool required) {
     const TensorEntry* entry = file_.find(prefix_ + tensor);
     if (entry != nullptr) {
@@ -89,48 +109,12 @@ class Matcher {
   }
 
   const SafetensorsFile& file_;
+  Case& case_;
   std::string prefix_;
   std::set<std::string>* used_;
   std::map<std::string, int64_t> sizes_;
   std::string reason_;
 };
-
-// Adds an expected result if it is there.
-inline void expect(Matcher& match, const std::string& tensor, const Symbols& shape, bool required,
-                   Case* out) {
-  if (match.floats(tensor, shape, required) != nullptr) out->expected.push_back(tensor);
-}
-
-// Symbols of a tensor with a row for each token and head, in the case's layout.
-inline Symbols token_rows(const Case& of, const std::string& heads, const std::string& inner) {
-  Symbols shape = of.head_first ? Symbols{"B", heads, "T"} : Symbols{"B", "T", heads};
-  if (!inner.empty()) shape.push_back(inner);
-  return shape;
-}
-
-// g as [B,T,HV] or, by its rank, key-wise [B,T,HV,K].
-void match_gates(Matcher& match, Case* out);
-
-// cu_seqlens of a packed batch fixes N; otherwise N = B.
-void match_rows(Matcher& match);
-
-// Inputs of the delta rule but states and rows: q, k, v, gates, write strengths.
-void match_delta_inputs(Matcher& match, Case* out);
-
-// A complaint unless HV is a multiple of H, once both are known.
-void check_value_heads(Matcher& match);
-
-// Symbols of a recurrent state in the case's layout.
-inline Symbols state_symbols(const Case& of) {
-  const bool vk = of.state_layout == SLUICE_STATE_VK;
-  return {"N", "HV", vk ? "V" : "K", vk ? "K" : "V"};
-}
-
-// Tensors of op gradients.
-void match_gradients(Matcher& match, Case* out);
-
-// Tensors of op stages.
-void match_stages(Matcher& match, Case* out);
 
 }  // namespace sluice::io
 
