@@ -13,7 +13,6 @@ namespace sluice::check {
 namespace {
 
 constexpr int64_t kChunk = 64;
-constexpr double kLowestLogGate = -128.0;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 void add(const Array& from, double factor, Array* to) {
@@ -35,15 +34,6 @@ double row_dot(const Array& a, const Array& b, int64_t i) {
   return sum;
 }
 
-/// Rows begin .. begin + C - 1 of one head of a [B,T,heads,D] array.
-Array rows_of(const Array& a, int64_t batch, int64_t begin, int64_t C, int64_t head) {
-  Array rows({C, a.shape[3]});
-  for (int64_t t = 0; t < C; ++t) {
-    for (int64_t i = 0; i < a.shape[3]; ++i) rows(t, i) = a(batch, begin + t, head, i);
-  }
-  return rows;
-}
-
 /// The factors of an l2 norm, and the rows divided by their norms; eps = 0: all 1.
 std::vector<double> normalise(double eps, Array* rows) {
   std::vector<double> factors;
@@ -62,8 +52,7 @@ class Chunk {
   Chunk(const YardstickInputs& y, sluice_dtype io, const Array& d_o, int64_t batch, int64_t begin,
         int64_t C, int64_t h)
       : io_(same_dtype(io, kF32) ? kF64 : io), linear_(y.linear_attention), scale_(y.scale), C_(C) {
-    const int64_t H = y.q.shape[2], HV = y.v.shape[2];
-    const int64_t key_head = y.cyclic_heads ? h % H : h / (HV / H);
+    const int64_t key_head = y.key_head(h);
     q_ = rows_of(y.q, batch, begin, C, key_head), k_ = rows_of(y.k, batch, begin, C, key_head);
     v_ = rows_of(y.v, batch, begin, C, h), d_o_ = rows_of(d_o, batch, begin, C, h);
     normalise(y.l2norm_eps, &q_), normalise(y.l2norm_eps, &k_);
@@ -248,7 +237,7 @@ class Evaluation {
   }
 
   void store(const Chunk& chunk, int64_t batch, int64_t begin, int64_t h) {
-    const int64_t key_head = y_.cyclic_heads ? h % c_.H : h / (c_.HV / c_.H);
+    const int64_t key_head = y_.key_head(h);
     for (int64_t i = 0; i < chunk.dv.shape[0]; ++i) {
       const int64_t t = begin + i;
       for (int64_t j = 0; j < c_.K; ++j) {

@@ -1,4 +1,4 @@
-// Multiplies matrices in double, for yardsticks.
+// Multiplies matrices in double, and takes them out of arrays of rows, for yardsticks.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_PRODUCTS_HPP_
 #define SLUICE_CHECK_PRODUCTS_HPP_
@@ -37,6 +37,15 @@ inline Array multiply(const Array& a, const Array& b, Product kind = {}) {
     }
   }
   return c;
+}
+
+/// Rows begin .. begin + C - 1 of one head of a [B,T,heads,D] array.
+inline Array rows_of(const Array& a, int64_t batch, int64_t begin, int64_t C, int64_t head) {
+  Array rows({C, a.shape[3]});
+  for (int64_t t = 0; t < C; ++t) {
+    for (int64_t i = 0; i < a.shape[3]; ++i) rows(t, i) = a(batch, begin + t, head, i);
+  }
+  return rows;
 }
 
 }  // namespace sluice::check
