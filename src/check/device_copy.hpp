@@ -30,7 +30,7 @@ class DeviceCopy {
 
 /// Makes a DeviceCopy; null (the default) where this executable has no device.
 using MakeDeviceCopy = std::unique_ptr<DeviceCopy> (*)();
-extern MakeDeviceCopy make_device_copy;
+inline MakeDeviceCopy make_device_copy = nullptr;
 
 }  // namespace sluice::check
 
