@@ -28,7 +28,7 @@ bool available() noexcept {
 template <class Visit>
 void for_each_catalogue(Visit visit) noexcept {
 #define SLUICE_VISIT(name, op, args) visit(name##_catalogue());
-    SLUICE_CUDA_OPERATORS(SLUICE_VISIT)
+    SLUICE_OPERATORS(SLUICE_VISIT)
 #undef SLUICE_VISIT
 }
 
@@ -141,7 +141,7 @@ core::Backend make_backend() noexcept {
   backend.describe = describe;
   backend.read_indices = read_indices;
 #define SLUICE_FILL(name, op, args) backend.name = operator_by<op, name##_catalogue>();
-  SLUICE_CUDA_OPERATORS(SLUICE_FILL)
+  SLUICE_OPERATORS(SLUICE_FILL)
 #undef SLUICE_FILL
   return backend;
 }
