@@ -278,7 +278,8 @@ def fill_calls(text):
 
 def files():
     yield from (cpp_enumerations(), cpp_arguments(), delta_options(), operator_list(OPERATORS, header))
-    yield from (argument_views(OPERATORS, STRUCTS, header), binding_tables(), fuzzer_tables())
+    yield from (argument_views(OPERATORS, expand, ENUMS["stage"]["values"], header), binding_tables(),
+                fuzzer_tables())
     for name in dict.fromkeys(entry["python"]["file"] for entry in OPERATORS):
         yield f"python/sluice/ops/{name}.py", python_module([e for e in OPERATORS if e["python"]["file"] == name])
     for name in FUNCTIONAL:

@@ -7,10 +7,9 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "check/argument_views.hpp"
 #include "check/device_copy.hpp"
+#include "check/views.hpp"
 #include "tools/execute.hpp"
 
 namespace sluice::tools {
@@ -31,30 +30,23 @@ inline Status device_error(const std::string& trouble) {
   return Status::failure(Code::kDeviceError, "device copy: %s", trouble.c_str());
 }
 
-/// The views of an argument struct, absent ones too.
-template <class Args>
-std::vector<sluice_tensor*> views_of(Args* args) {
-  std::vector<sluice_tensor*> views;
-  check::for_each_view(*args, [&](sluice_tensor& view) { views.push_back(&view); });
-  return views;
-}
-
-/// The two functions of an operator.
+/// An operator of the C interface.
 template <class Args>
 struct OperatorFunctions {
-  Status (*run)(const Args&, Workspace, Stream) noexcept;
-  Result<WorkspaceSize> (*workspace)(const Args&) noexcept;
+  sluice_op op;
+  int (*run)(const typename Args::CArgs*, sluice_workspace, void*);
 };
 
 /// Runs on host memory with a workspace of the size asked for; *seconds without the queries.
 template <class Args>
 Status call_on_host(const OperatorFunctions<Args>& op, const Args& args, double* seconds) {
-  const Result<WorkspaceSize> size = op.workspace(args);
+  const auto c = args.c();
+  const Result<WorkspaceSize> size = detail::workspace_size(op.op, &c);
   if (!size.ok()) return size.status;
   HostWorkspace memory;
   const Workspace workspace = memory.reserve(size.value.bytes);
   const Stopwatch watch;
-  const Status status = op.run(args, workspace, nullptr);
+  const Status status = detail::last_status(op.run(&c, workspace.c(), nullptr));
   *seconds = watch.seconds();
   return status;
 }
@@ -62,17 +54,18 @@ Status call_on_host(const OperatorFunctions<Args>& op, const Args& args, double*
 /// Runs on device copies of the views' memory and copies everything back; *seconds are those of the
 /// call until the device is done, without copies.
 template <class Args>
-Status call_on_device(const OperatorFunctions<Args>& op, Args args, double* seconds) {
+Status call_on_device(const OperatorFunctions<Args>& op, const Args& args, double* seconds) {
   const std::unique_ptr<check::DeviceCopy> device = check::make_device_copy();
-  device->upload(views_of(&args));
+  auto c = args.c();
+  device->upload(check::views_of(&c));
   if (const std::string trouble = device->wait(); !trouble.empty()) return device_error(trouble);
-  const Result<WorkspaceSize> size = op.workspace(args);
+  const Result<WorkspaceSize> size = detail::workspace_size(op.op, &c);
   if (!size.ok()) return size.status;
   // All ones is NaN in every floating type.
   const sluice_workspace memory = device->workspace(size.value.bytes, 0xff);
   device->wait();
   const Stopwatch watch;
-  const Status status = op.run(args, {memory.data, memory.size}, nullptr);
+  const Status status = detail::last_status(op.run(&c, memory, nullptr));
   const std::string trouble = device->wait();
   *seconds = watch.seconds();
   if (!status.ok()) return status;

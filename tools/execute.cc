@@ -22,7 +22,7 @@ Execution execute_prefill(const io::CaseFile& file, const io::Case& c,
   args.cu_seqlens = TensorView(tensors.cu_seqlens.view());
   args.state.initial = TensorView(tensors.initial.view());
   args.state.final = TensorView(tensors.final.view());
-  if (!call<ChunkForwardArgs>({chunk_forward, workspace_size}, args,
+  if (!call<ChunkForwardArgs>({SLUICE_OP_CHUNK_FORWARD, sluice_chunk_forward}, args,
                               {"prefill", c.shape.B * c.shape.T, 0, {}}, &out)) {
     return out;
   }
@@ -53,7 +53,7 @@ Execution execute_decode(const io::CaseFile& file, const io::Case& c,
     args.beta = tokens_of(tensors.beta, step * count, count);
     args.o = tokens_of(tensors.o, step * count, count);
     args.state.initial = TensorView(tensors.final.view());
-    if (!call<RecurrentStepArgs>({recurrent_step, workspace_size}, args,
+    if (!call<RecurrentStepArgs>({SLUICE_OP_RECURRENT_STEP, sluice_recurrent_step}, args,
                                  {"decode", c.shape.B * count, 0, {}}, &out)) {
       return out;
     }
@@ -85,7 +85,7 @@ Execution execute_conv1d(const io::CaseFile& file, const io::Case& c,
   args.state.final = TensorView(final.view());
   args.activation = static_cast<Activation>(c.activation);
   args.implementation = options.implementation;
-  if (!call<CausalConv1dArgs>({causal_conv1d, workspace_size}, args,
+  if (!call<CausalConv1dArgs>({SLUICE_OP_CAUSAL_CONV1D, sluice_causal_conv1d}, args,
                               {"conv1d", c.shape.B * c.shape.T, 0, {}}, &out)) {
     return out;
   }
@@ -110,8 +110,8 @@ Execution execute_gated_norm(const io::CaseFile& file, const io::Case& c,
   args.rounding = static_cast<NormRounding>(c.rounding);
   args.implementation = options.implementation;
   const int64_t rows = c.shape.V == 0 ? 0 : file.find(c, "x")->elements / c.shape.V;
-  if (call<GatedRmsNormArgs>({gated_rms_norm, workspace_size}, args, {"gated_norm", rows, 0, {}},
-                             &out)) {
+  if (call<GatedRmsNormArgs>({SLUICE_OP_GATED_RMS_NORM, sluice_gated_rms_norm}, args,
+                             {"gated_norm", rows, 0, {}}, &out)) {
     out.results["out"] = result.values();
   }
   return out;

@@ -71,7 +71,7 @@ Execution execute_gradients(const io::CaseFile& file, const io::Case& c,
   args.d_final = TensorView(d_final.view());
   args.state_layout = static_cast<StateLayout>(c.state_layout);
   const GradientOutputs outputs(c, inputs, options, &args);
-  if (call<ChunkBackwardArgs>({chunk_backward, workspace_size}, args,
+  if (call<ChunkBackwardArgs>({SLUICE_OP_CHUNK_BACKWARD, sluice_chunk_backward}, args,
                               {"gradients", c.shape.B * c.shape.T, 0, {}}, &out)) {
     outputs.collect(&out);
   }

@@ -108,8 +108,8 @@ Execution execute_layer(const io::CaseFile& file, const io::Case& c,
     args.core_out = TensorView(core_out.view());
     const bool prefill = step == 0;
     const OperatorFunctions<LayerArgs> op =
-        prefill ? OperatorFunctions<LayerArgs>{layer_prefill, layer_prefill_workspace}
-                : OperatorFunctions<LayerArgs>{layer_decode, layer_decode_workspace};
+        prefill ? OperatorFunctions<LayerArgs>{SLUICE_OP_LAYER_PREFILL, sluice_layer_prefill}
+                : OperatorFunctions<LayerArgs>{SLUICE_OP_LAYER_DECODE, sluice_layer_decode};
     if (!call(op, args, {prefill ? "prefill" : "decode", B * T, 0, {}}, &out)) return out;
     add_step_results(file, c, prefix, core_out.values(), norm_out.values(), &out);
   }

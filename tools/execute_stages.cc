@@ -172,7 +172,7 @@ class StagesRun {
     args.direction = static_cast<Direction>(c_.direction);
     args.triangle = static_cast<Triangle>(c_.triangle);
     args.implementation = options_.implementation;
-    if (!call<ChunkStageArgs>({chunk_stage, workspace_size}, args,
+    if (!call<ChunkStageArgs>({SLUICE_OP_CHUNK_STAGE, sluice_chunk_stage}, args,
                               {"stages", out_.steps.empty() ? c_.shape.B * c_.shape.T : 0, 0, {}},
                               &out_)) {
       return false;

@@ -156,14 +156,17 @@ Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dt
     norm.out = TensorView(normed.view());
     norm.eps = c.norm_eps;
     norm.activation = static_cast<Activation>(c.activation);
-    if (!call<CausalConv1dArgs>({causal_conv1d, workspace_size}, conv, {}, &out)) return out;
+    if (!call<CausalConv1dArgs>({SLUICE_OP_CAUSAL_CONV1D, sluice_causal_conv1d}, conv, {}, &out))
+      return out;
     // The chunk form's yardstick normalises with the default eps.
     if (step == 0 && c.options.l2norm_eps == 1e-6 && arrays.z.size() > 0) {
       prefill_yardstick(c, dtype, delta, &layer, &core);
-    } else if (!call<ChunkForwardArgs>({chunk_forward, workspace_size}, delta, {}, &out)) {
+    } else if (!call<ChunkForwardArgs>({SLUICE_OP_CHUNK_FORWARD, sluice_chunk_forward}, delta, {},
+                                       &out)) {
       return out;
     }
-    if (!call<GatedRmsNormArgs>({gated_rms_norm, workspace_size}, norm, {}, &out)) return out;
+    if (!call<GatedRmsNormArgs>({SLUICE_OP_GATED_RMS_NORM, sluice_gated_rms_norm}, norm, {}, &out))
+      return out;
     add_step_results(file, c, prefix, core.values(), normed.values(), &out);
   }
   out.results["final_state"] = layer.state.values();

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "core/device_indices.hpp"
 #include "core/operators.hpp"
@@ -55,6 +56,22 @@ Validated validate_as(sluice_op op, const sluice_layer_args& args, Depth depth,
   return validate(op, args, depth, problem);
 }
 
+/// Refuses arguments of which something that is written overlaps another view.
+template <sluice_op kOp, class Args, class Problem>
+Status check_views(const char* op, const Args& args, const Problem& problem,
+                   const sluice_workspace& workspace) noexcept {
+  static_assert(std::size(kViews<Args>) <= kMostViews);
+  if constexpr (kOp == SLUICE_OP_CHUNK_STAGE) {
+    const Args named = named_views(problem, args.rule);
+    return check_memory(op, {&named, kViews<Args>, 1u << problem.stage}, workspace);
+  }
+  bool in_place = false;
+  if constexpr (kOp == SLUICE_OP_RECURRENT_STEP || kOp == SLUICE_OP_LAYER_DECODE) {
+    in_place = args.state_writes != SLUICE_STATE_WRITE_NONE;
+  }
+  return check_memory(op, {&args, kViews<Args>, kAlways, in_place}, workspace);
+}
+
 /// Reads, checks and dispatches a call of an operator.
 /// @tparam kMember its entry in a backend's table
 template <sluice_op kOp, class Args, class Problem, Operator<Problem> Backend::* kMember>
@@ -67,14 +84,7 @@ Status perform(const void* pointer, Call* request) noexcept {
   const Validated call = validate_as(kOp, args, runs ? Depth::kContents : Depth::kShapes, &problem);
   if constexpr (kOp == SLUICE_OP_CHUNK_STAGE) op = stage_name(problem.stage);
   if (call.status.ok() && runs) {
-    const auto memory = [&] {
-      if constexpr (requires { check_memory(op, args, problem, request->workspace); }) {
-        return check_memory(op, args, problem, request->workspace);
-      } else {
-        return check_memory(op, problem, request->workspace);
-      }
-    };
-    if (Status s = memory(); !s.ok()) return s;
+    if (Status s = check_views<kOp>(op, args, problem, request->workspace); !s.ok()) return s;
     const auto again = [](const Args& a, Depth by) {
       Problem other;
       return validate_as(kOp, a, by, &other);

@@ -25,6 +25,17 @@ const Backend* reader_of(int32_t device_type) noexcept {
 
 }  // namespace
 
+IndexViews index_views(void* args, std::span<const ViewField> fields) noexcept {
+  IndexViews out;
+  for (const ViewField& field : fields) {
+    Tensor* const view = field.in(args);
+    if (field.holds == Holds::kFlags) *view = {};
+    const bool read = field.holds == Holds::kIndices && field.writers == 0;
+    if (read && present(*view)) out.views[out.count++] = view;
+  }
+  return out;
+}
+
 Status fetch_indices(const char* op, const Call& request, const IndexViews& views,
                      std::unique_ptr<std::byte[]>* memory, bool* read) noexcept {
   *read = false;

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
+#include "core/argument_views.hpp"
 #include "core/dispatch.hpp"
 
 namespace sluice::core {
@@ -15,39 +17,10 @@ struct IndexViews {
   static constexpr size_t kMost = 9;
   Tensor* views[kMost];
   size_t count = 0;
-
-  void add(Tensor* view) noexcept {
-    if (present(*view)) views[count++] = view;
-  }
 };
 
-template <class Args>
-IndexViews index_views(Args& a) noexcept {
-  IndexViews out;
-  if constexpr (requires { a.cu_seqlens; }) out.add(&a.cu_seqlens);
-  if constexpr (requires { a.state.read_slots; }) {
-    out.add(&a.state.read_slots);
-    out.add(&a.state.write_slots);
-    a.state.has_initial_state = {};  // no check depends on it
-  }
-  if constexpr (requires { a.state.num_accepted; }) {
-    out.add(&a.state.num_accepted);
-    out.add(&a.state.ring_position);
-  }
-  if constexpr (requires { a.num_accepted; }) out.add(&a.num_accepted);
-  if constexpr (requires { a.ring_position; }) out.add(&a.ring_position);
-  if constexpr (requires { a.checkpoint_slots; }) out.add(&a.checkpoint_slots);
-  if constexpr (requires { a.cu_chains; }) {
-    out.add(&a.cu_chains);
-    out.add(&a.route_pieces);
-    out.add(&a.route_states);
-  }
-  if constexpr (requires { a.ring.position; }) {
-    out.add(&a.ring.position);
-    out.add(&a.ring.checkpoint);
-  }
-  return out;
-}
+/// Those of arguments that were validated. Flags become absent: no check depends on them.
+IndexViews index_views(void* args, std::span<const ViewField> fields) noexcept;
 
 /// Replaces views in device memory by copies in host memory, which *memory owns. *read is false
 /// where nothing can be read: the stream is being captured, or no backend can.
@@ -61,7 +34,7 @@ template <class Args, class Validate>
 Status check_device_indices(const char* op, const Validated& call, const Call& request, Args& args,
                             Validate validate) noexcept {
   if (call.device.type != SLUICE_DEVICE_CUDA || !debug_checks()) return ok_status();
-  const IndexViews views = index_views(args);
+  const IndexViews views = index_views(&args, kViews<Args>);
   std::unique_ptr<std::byte[]> memory;
   bool read = false;
   const Status status = fetch_indices(op, request, views, &memory, &read);

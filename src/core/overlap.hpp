@@ -3,6 +3,10 @@
 #ifndef SLUICE_CORE_OVERLAP_HPP_
 #define SLUICE_CORE_OVERLAP_HPP_
 
+#include <cstddef>
+#include <span>
+
+#include "core/argument_views.hpp"
 #include "core/problem.hpp"
 #include "sluice/status.hpp"
 
@@ -12,31 +16,23 @@ namespace sluice::core {
 /// one buffer that interleave. Strides that nothing repeats in are taken to share.
 bool may_share(const Tensor& a, const Tensor& b) noexcept;
 
-/// Refuses a call in which something written overlaps another view or the workspace. Pools of one
-/// kind may be one view, and a norm may work in place; validation has seen to their strides.
-Status check_memory(const char* op, const DeltaRuleProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const ChunkBackwardProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const ChunkSummaryProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const StateFoldProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const CausalConvProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const GatedNormProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const CausalConvBackwardProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const GatedNormBackwardProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-/// The rule says what the caller calls the values that a stage reads.
-Status check_memory(const char* op, const sluice_chunk_stage_args& args, const ChunkStageProblem& p,
-                    const sluice_workspace& workspace) noexcept;
-Status check_memory(const char* op, const sluice_layer_backward_args& args,
-                    const LayerBackwardProblem& p, const sluice_workspace& workspace) noexcept;
-/// The layer's views are the caller's; its problem says which pools it writes.
-Status check_memory(const char* op, const sluice_layer_args& args, const LayerProblem& p,
+/// Most views of a struct of arguments.
+constexpr size_t kMostViews = 48;
+
+/// The views of a call's arguments, which validation has accepted.
+struct CallViews {
+  const void* args;
+  std::span<const ViewField> fields;
+  unsigned writer = kAlways;  ///< the bit of the call's stage
+  bool in_place = false;      ///< a pool of which no view to be written is given is updated
+};
+
+/// What a stage names, and no more, of its arguments.
+sluice_chunk_stage_args named_views(const ChunkStageProblem& p, int32_t rule) noexcept;
+
+/// Refuses a call in which something written overlaps another view or the workspace. Views of one
+/// pool may be one view, and a norm may work in place; validation has seen to their strides.
+Status check_memory(const char* op, const CallViews& call,
                     const sluice_workspace& workspace) noexcept;
 
 }  // namespace sluice::core

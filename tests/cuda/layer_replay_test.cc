@@ -52,7 +52,7 @@ class DeviceLayer {
     args_.head_k_dim = c.K, args_.head_v_dim = c.V;
     args_.gate_activation = SLUICE_ACTIVATION_SILU;
     args_.implementation = SLUICE_IMPL_CUDA;
-    device_->upload(tensors_of(&args_));
+    device_->upload(views_of(&args_));
     args_.conv_final = args_.conv_initial;
     args_.state.final = args_.state.initial;
     size_t bytes = 0;

@@ -214,7 +214,7 @@ sluice_chunk_backward_args backward(Views& v) {
 template <class Args>
 std::vector<Array> contents(Args& args) {
   std::vector<Array> all;
-  for (const sluice_tensor* view : tensors_of(&args)) {
+  for (const sluice_tensor* view : views_of(&args)) {
     all.push_back(view->data != nullptr ? to_array(*view) : Array());
   }
   return all;
@@ -234,7 +234,7 @@ void expect_strides(sluice_op op, int (*function)(const Args*, sluice_workspace,
     for (const bool inner : {true, false}) {
       Views memory;
       Args args = make(memory);
-      sluice_tensor& view = *tensors_of(&args)[i];
+      sluice_tensor& view = *views_of(&args)[i];
       if (view.data == nullptr) continue;
       view = memory.spread(view, inner);
       const CallOutcome found = call_operator(op, function, args);

@@ -8,8 +8,8 @@
 #include <limits>
 #include <memory>
 
-#include "check/delta_tensors.hpp"
 #include "check/device_copy.hpp"
+#include "check/views.hpp"
 
 namespace sluice::check {
 namespace {
@@ -229,7 +229,7 @@ bool call_on_host(sluice_op op, Function<Args> function, const Args& args, GdnOu
 template <class Args>
 bool call_on_device(sluice_op op, Function<Args> function, Args args, GdnOutputs* outputs) {
   const std::unique_ptr<DeviceCopy> device = make_device_copy();
-  device->upload(delta_tensors(&args));
+  device->upload(views_of(&args));
   size_t bytes = 0;
   outputs->code = sluice_workspace_size(op, &args, &bytes);
   if (outputs->code == SLUICE_OK) {
