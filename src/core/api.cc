@@ -46,16 +46,6 @@ Status read_args(const char* op, const void* pointer, Args* args) noexcept {
   return ok_status();
 }
 
-template <class Args, class Problem>
-Validated validate_as(sluice_op, const Args& args, Depth depth, Problem* problem) noexcept {
-  return validate(args, depth, problem);
-}
-/// The layers share their arguments, and what is asked of them differs.
-Validated validate_as(sluice_op op, const sluice_layer_args& args, Depth depth,
-                      LayerProblem* problem) noexcept {
-  return validate(op, args, depth, problem);
-}
-
 /// Refuses arguments of which something that is written overlaps another view.
 template <sluice_op kOp, class Args, class Problem>
 Status check_views(const char* op, const Args& args, const Problem& problem,
@@ -79,15 +69,16 @@ Status perform(const void* pointer, Call* request) noexcept {
   const char* op = kOperatorNames[kOp];
   Args args;
   if (Status s = read_args(op, pointer, &args); !s.ok()) return s;
+  for (const ViewField& field : kViews<Args>) settle_strides(field.in(&args));
   const bool runs = request->action == Action::kRun;
   Problem problem;
-  const Validated call = validate_as(kOp, args, runs ? Depth::kContents : Depth::kShapes, &problem);
+  const Validated call = validate(kOp, args, runs ? Depth::kContents : Depth::kShapes, &problem);
   if constexpr (kOp == SLUICE_OP_CHUNK_STAGE) op = stage_name(problem.stage);
   if (call.status.ok() && runs) {
     if (Status s = check_views<kOp>(op, args, problem, request->workspace); !s.ok()) return s;
     const auto again = [](const Args& a, Depth by) {
       Problem other;
-      return validate_as(kOp, a, by, &other);
+      return validate(kOp, a, by, &other);
     };
     if (Status s = check_device_indices(op, call, *request, args, again); !s.ok()) return s;
   }

@@ -21,7 +21,7 @@ Tensor part_of_row(const Tensor& t, int64_t first, std::initializer_list<int64_t
   for (const int64_t s : shape) p.shape[axis++] = s;
   axis = 2;
   for (const int64_t s : stride) p.stride[axis++] = s;
-  return p;
+  return settled(p);
 }
 
 /// Channels first .. first + count - 1 of a tensor whose `axis` is channels.
@@ -30,7 +30,7 @@ Tensor channels(const Tensor& t, int axis, int64_t first, int64_t count) noexcep
   Tensor p = t;
   p.data = static_cast<std::byte*>(t.data) + first * t.stride[axis] * element_size(t.dtype);
   p.shape[axis] = count;
-  return p;
+  return settled(p);
 }
 
 /// Where a part lies in the rows of its projection: its first element, and from one key head's
@@ -58,7 +58,7 @@ int64_t qkv_width(const sluice_layer_args& a) noexcept {
 Tensor first_column(const Tensor& slots) noexcept {
   Tensor column = slots;
   if (present(slots)) column.rank = 1;
-  return column;
+  return settled(column);
 }
 
 LayerConv layer_conv(const sluice_layer_args& a, int part) noexcept {

@@ -4,6 +4,7 @@
 #ifndef SLUICE_CORE_VALIDATE_HPP_
 #define SLUICE_CORE_VALIDATE_HPP_
 
+#include "core/operators.hpp"
 #include "core/view_rules.hpp"
 
 namespace sluice::core {
@@ -20,31 +21,39 @@ struct Validated {
   int32_t implementation = SLUICE_IMPL_AUTO;
 };
 
-Validated validate(const sluice_chunk_forward_args& args, Depth depth,
-                   DeltaRuleProblem* problem) noexcept;
-Validated validate(const sluice_chunk_backward_args& args, Depth depth,
-                   ChunkBackwardProblem* problem) noexcept;
-Validated validate(const sluice_chunk_summary_args& args, Depth depth,
-                   ChunkSummaryProblem* problem) noexcept;
-Validated validate(const sluice_state_fold_args& args, Depth depth,
-                   StateFoldProblem* problem) noexcept;
-Validated validate(const sluice_chunk_stage_args& args, Depth depth,
-                   ChunkStageProblem* problem) noexcept;
-Validated validate(const sluice_recurrent_step_args& args, Depth depth,
-                   DeltaRuleProblem* problem) noexcept;
-Validated validate(const sluice_causal_conv1d_args& args, Depth depth,
-                   CausalConvProblem* problem) noexcept;
-Validated validate(const sluice_gated_rms_norm_args& args, Depth depth,
-                   GatedNormProblem* problem) noexcept;
-Validated validate(const sluice_causal_conv1d_backward_args& args, Depth depth,
-                   CausalConvBackwardProblem* problem) noexcept;
-Validated validate(const sluice_gated_rms_norm_backward_args& args, Depth depth,
-                   GatedNormBackwardProblem* problem) noexcept;
-Validated validate(const sluice_layer_backward_args& args, Depth depth,
-                   LayerBackwardProblem* problem) noexcept;
-/// op: SLUICE_OP_LAYER_PREFILL or SLUICE_OP_LAYER_DECODE.
-Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
-                   LayerProblem* problem) noexcept;
+/// The rules of an operator's arguments, and the problem that they make. `problem` knows its op.
+void check(Checker& c, const sluice_chunk_forward_args& args, Depth depth,
+           DeltaRuleProblem* problem) noexcept;
+void check(Checker& c, const sluice_recurrent_step_args& args, Depth depth,
+           DeltaRuleProblem* problem) noexcept;
+void check(Checker& c, const sluice_chunk_backward_args& args, Depth depth,
+           ChunkBackwardProblem* problem) noexcept;
+void check(Checker& c, const sluice_chunk_summary_args& args, Depth depth,
+           ChunkSummaryProblem* problem) noexcept;
+void check(Checker& c, const sluice_state_fold_args& args, Depth depth,
+           StateFoldProblem* problem) noexcept;
+void check(Checker& c, const sluice_chunk_stage_args& args, Depth depth,
+           ChunkStageProblem* problem) noexcept;
+void check(Checker& c, const sluice_causal_conv1d_args& args, Depth depth,
+           CausalConvProblem* problem) noexcept;
+void check(Checker& c, const sluice_gated_rms_norm_args& args, Depth depth,
+           GatedNormProblem* problem) noexcept;
+void check(Checker& c, const sluice_causal_conv1d_backward_args& args, Depth depth,
+           CausalConvBackwardProblem* problem) noexcept;
+void check(Checker& c, const sluice_gated_rms_norm_backward_args& args, Depth depth,
+           GatedNormBackwardProblem* problem) noexcept;
+void check(Checker& c, const sluice_layer_args& args, Depth depth, LayerProblem* problem) noexcept;
+void check(Checker& c, const sluice_layer_backward_args& args, Depth depth,
+           LayerBackwardProblem* problem) noexcept;
+
+template <class Args, class Problem>
+Validated validate(sluice_op op, const Args& args, Depth depth, Problem* problem) noexcept {
+  Checker c(kOperatorNames[op]);
+  if constexpr (requires { problem->op; }) problem->op = op;
+  check(c, args, depth, problem);
+  c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
+  return {c.status(), c.device(), args.implementation};
+}
 
 // Rules that several operators share (validate_parts.cc).
 // ------------------------------------------
@@ -101,17 +110,6 @@ void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept;
 /// The replay ring of a step, or that there is none (validate_ring.cc). write_slots: the caller's.
 void check_ring(Checker& c, const sluice_replay_ring& ring, const Tensor& write_slots,
                 DeltaRuleProblem* p) noexcept;
-
-/// Every view of a valid problem: see settle_strides().
-void settle(DeltaRuleProblem* p) noexcept;
-void settle(ChunkStageProblem* p) noexcept;
-void settle(ChunkBackwardProblem* p) noexcept;
-void settle(ChunkSummaryProblem* p) noexcept;
-void settle(CausalConvProblem* p) noexcept;
-void settle(GatedNormProblem* p) noexcept;
-void settle(CausalConvBackwardProblem* p) noexcept;
-void settle(GatedNormBackwardProblem* p) noexcept;
-void settle(LayerBackwardProblem* p) noexcept;
 
 /// SLUICE_DEBUG=1 adds checks that read every gate, key and write strength, compare every pair of slots, and bring offsets
 /// and slots of device memory to the host.

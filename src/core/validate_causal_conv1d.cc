@@ -59,18 +59,13 @@ Tensor grouped(const Tensor& t) noexcept {
   g.stride[3] = t.stride[2];
   g.shape[2] = 1;
   g.stride[2] = 0;
-  return g;
-}
-
-template <class Args>
-void check_choices(Checker& c, const Args& a) noexcept {
-  c.choice("activation", a.activation, 2, "0 (NONE) or 1 (SILU)");
-  c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
+  return settled(g);
 }
 
 /// What both operators make of the inputs.
 template <class Args>
 void fill(Checker& c, const Args& a, CausalConvProblem* p) noexcept {
+  c.choice("activation", a.activation, 2, "0 (NONE) or 1 (SILU)");
   check_rows(c, "x", a.x, a.cu_seqlens, false, 0, &p->rows);
   p->G = 1;
   p->C = a.x.shape[2];
@@ -83,30 +78,23 @@ void fill(Checker& c, const Args& a, CausalConvProblem* p) noexcept {
 
 }  // namespace
 
-Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvProblem* p) noexcept {
-  Checker c("causal_conv1d");
-  *p = {};
-  if (!check_inputs(c, a, "out", a.out)) return {c.status(), c.device(), a.implementation};
+void check(Checker& c, const sluice_causal_conv1d_args& a, Depth depth,
+           CausalConvProblem* p) noexcept {
+  if (!check_inputs(c, a, "out", a.out)) return;
   c.writable("out", a.out);
   c.distinct("out", a.out, "x", a.x);
-  check_choices(c, a);
   fill(c, a, p);
   p->out = grouped(a.out);
   p->state = a.state;
   check_conv_state_io(c, kNames, p);
   check_work(c, p->rows, p->C, std::max(p->W, p->L));
-  if (c.ok()) settle(p);
   if (sees_contents(depth, c.device())) check_conv_contents(c, kNames, *p);
-  return {c.status(), c.device(), a.implementation};
 }
 
-Validated validate(const sluice_causal_conv1d_backward_args& a, Depth depth,
-                   CausalConvBackwardProblem* problem) noexcept {
-  Checker c("causal_conv1d_backward");
-  *problem = {};
+void check(Checker& c, const sluice_causal_conv1d_backward_args& a, Depth depth,
+           CausalConvBackwardProblem* problem) noexcept {
   CausalConvProblem& p = problem->forward;
-  if (!check_inputs(c, a, "d_out", a.d_out)) return {c.status(), c.device(), a.implementation};
-  check_choices(c, a);
+  if (!check_inputs(c, a, "d_out", a.d_out)) return;
   fill(c, a, &p);
   check_sequence_columns(c, "initial", a.initial, &p);
   check_sequence_columns(c, "d_final", a.d_final, &p);
@@ -121,9 +109,7 @@ Validated validate(const sluice_causal_conv1d_backward_args& a, Depth depth,
   problem->d_out = grouped(a.d_out), problem->d_final = a.d_final;
   problem->dx = grouped(a.dx), problem->dinitial = a.dinitial;
   problem->dweight = a.dweight, problem->dbias = a.dbias;
-  if (c.ok()) settle(problem);
   if (sees_contents(depth, c.device())) check_row_contents(c, p.rows);
-  return {c.status(), c.device(), a.implementation};
 }
 
 }  // namespace sluice::core

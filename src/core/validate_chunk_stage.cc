@@ -21,8 +21,8 @@ bool chunk_size_exists(int64_t C) noexcept { return C == 16 || C == 32 || C == 6
 /// The rules of one call. Each check_*() reads what it names and fills the problem's view.
 class StageRules {
  public:
-  StageRules(const Args& args, ChunkStageProblem* problem) noexcept
-      : c_(stage_name(problem->stage)), a_(args), p_(*problem) {}
+  StageRules(Checker& c, const Args& args, ChunkStageProblem* problem) noexcept
+      : c_(c), a_(args), p_(*problem) {}
 
   void check() noexcept {
     c_.choice("rule", a_.rule, 2, "0 (GATED_DELTA) or 1 (LINEAR_ATTENTION)");
@@ -30,7 +30,6 @@ class StageRules {
     c_.choice("direction", a_.direction, 2, "0 (FORWARD) or 1 (REVERSE)");
     c_.choice("triangle", a_.triangle, 2, "0 (LOWER) or 1 (UPPER)");
     c_.choice("matrices", a_.matrices, 2, "0 (CHUNKS) or 1 (BATCHED)");
-    c_.choice("implementation", a_.implementation, 5, "0 to 4 (sluice_implementation)");
     if (!c_.ok()) return;
     p_.head_map = static_cast<sluice_head_map>(a_.head_map);
     p_.direction = static_cast<sluice_direction>(a_.direction);
@@ -59,8 +58,6 @@ class StageRules {
     }
     c_.dimension_at_least("h", p_.h, 1, chunks, "chunks of all sequences");
   }
-
-  const Checker& checker() const noexcept { return c_; }
 
  private:
   // ------------------------------------------------------------------------------ stages ----
@@ -367,29 +364,23 @@ class StageRules {
     if (present(p_.g_cumsum)) c_.distinct(name, t, "g_cumsum", p_.g_cumsum);
   }
 
-  Checker c_;
+  Checker& c_;
   const Args& a_;
   ChunkStageProblem& p_;
 };
 
 }  // namespace
 
-Validated validate(const Args& args, Depth depth, ChunkStageProblem* problem) noexcept {
-  *problem = {};
-  if (args.stage < 0 || args.stage >= kStages) {
-    Checker c("chunk_stage");
-    c.choice("stage", args.stage, kStages,
-             "0 (CHUNK_CUMSUM), 1 (SCALED_DOT_KKT), 2 (SOLVE_TRIL), 3 (WY_FAST), 4 (CHUNK_H), "
-             "5 (CHUNK_O), 6 (CUMSUM_KKT) or 7 (SOLVE_WY)");
-    return {c.status(), c.device(), args.implementation};
-  }
+void check(Checker& c, const Args& args, Depth depth, ChunkStageProblem* problem) noexcept {
+  c.choice("stage", args.stage, kStages,
+           "0 (CHUNK_CUMSUM), 1 (SCALED_DOT_KKT), 2 (SOLVE_TRIL), 3 (WY_FAST), 4 (CHUNK_H), "
+           "5 (CHUNK_O), 6 (CUMSUM_KKT) or 7 (SOLVE_WY)");
+  if (!c.ok()) return;
   problem->stage = static_cast<sluice_stage>(args.stage);
-  StageRules rules(args, problem);
+  c.rename(stage_name(problem->stage));
+  StageRules rules(c, args, problem);
   rules.check();
-  if (rules.checker().ok()) settle(problem);
-  const bool seen = sees_contents(depth, rules.checker().device());
-  if (seen && rules.checker().ok()) rules.check_contents();
-  return {rules.checker().status(), rules.checker().device(), args.implementation};
+  if (c.ok() && sees_contents(depth, c.device())) rules.check_contents();
 }
 
 }  // namespace sluice::core

@@ -116,9 +116,7 @@ void check_map(Checker& c, const char* name, const Tensor& t, int64_t columns,
   }
 }
 
-Validated validate(const Args& args, Depth depth, StateFoldProblem* problem) noexcept {
-  Checker c("state_fold");
-  *problem = {};
+void check(Checker& c, const Args& args, Depth depth, StateFoldProblem* problem) noexcept {
   c.choice("direction", args.direction, 2, "0 (FORWARD) or 1 (REVERSE)");
   if (c.ok()) problem->direction = static_cast<sluice_direction>(args.direction);
   check_maps(c, args, problem);
@@ -130,14 +128,7 @@ Validated validate(const Args& args, Depth depth, StateFoldProblem* problem) noe
     check_work(c, rows, problem->HV, std::max(problem->K, problem->V));
   }
   c.reserved(args.reserved);
-  c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
-  StateFoldProblem& p = *problem;
-  if (c.ok()) {
-    settle_strides({&p.transition, &p.addend, &p.forgotten, &p.cu_chains, &p.route_pieces,
-                    &p.route_states, &p.initial, &p.entering, &p.final});
-  }
-  if (c.ok() && sees_contents(depth, c.device())) check_route_contents(c, p);
-  return {c.status(), c.device(), args.implementation};
+  if (c.ok() && sees_contents(depth, c.device())) check_route_contents(c, *problem);
 }
 
 }  // namespace sluice::core

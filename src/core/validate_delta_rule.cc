@@ -21,7 +21,7 @@ Tensor grouped_heads(const Tensor& t, int64_t r) noexcept {
   grouped.shape[3] = r;
   grouped.stride[2] = t.stride[2] * r;
   grouped.stride[3] = t.stride[2];
-  return grouped;
+  return settled(grouped);
 }
 
 /// q, k and v: shapes and grouped heads. `values`: o, or its gradient, shaped as v.
@@ -300,44 +300,31 @@ void check_summary_rows(Checker& c, sluice_chunk_summary_args a, ChunkSummaryPro
   check_qkv(c, a, "v", a.v, &p->forward);
 }
 
-Validated finish(Checker& c, Depth depth, DeltaRuleProblem& p, int32_t implementation) {
-  c.choice("implementation", implementation, 5, "0 to 4 (sluice_implementation)");
-  if (c.ok()) settle(&p);
-  if (sees_contents(depth, c.device())) check_delta_contents(c, p, depth);
-  return {c.status(), c.device(), implementation};
-}
-
 }  // namespace
 
-Validated validate(const sluice_chunk_forward_args& args, Depth depth,
-                   DeltaRuleProblem* problem) noexcept {
-  Checker c("chunk_forward");
-  problem->op = SLUICE_OP_CHUNK_FORWARD;
+void check(Checker& c, const sluice_chunk_forward_args& args, Depth depth,
+           DeltaRuleProblem* problem) noexcept {
   check_common(c, args, false, args.max_tokens, problem);
   if (c.ok()) check_checkpoints(c, args, problem);
   check_split(c, args, problem);
   c.choice("history", args.history, 3, "0 (AUTO), 1 (STRICT) or 2 (FORGET)");
   if (c.ok()) problem->history = static_cast<sluice_history>(args.history);
-  return finish(c, depth, *problem, args.implementation);
+  if (sees_contents(depth, c.device())) check_delta_contents(c, *problem, depth);
 }
 
-Validated validate(const sluice_recurrent_step_args& args, Depth depth,
-                   DeltaRuleProblem* problem) noexcept {
-  Checker c("recurrent_step");
-  problem->op = SLUICE_OP_RECURRENT_STEP;
+void check(Checker& c, const sluice_recurrent_step_args& args, Depth depth,
+           DeltaRuleProblem* problem) noexcept {
   c.choice("state_writes", args.state_writes, 3, "0 (LAST), 1 (PER_TOKEN) or 2 (NONE)");
   problem->state_writes = static_cast<sluice_state_writes>(args.state_writes);
   problem->num_accepted = args.num_accepted;
   check_common(c, args, true, args.max_tokens, problem);
   if (c.ok()) check_num_accepted(c, *problem);
   if (c.ok()) check_ring(c, args.ring, args.state.write_slots, problem);
-  return finish(c, depth, *problem, args.implementation);
+  if (sees_contents(depth, c.device())) check_delta_contents(c, *problem, depth);
 }
 
-Validated validate(const sluice_chunk_backward_args& args, Depth depth,
-                   ChunkBackwardProblem* problem) noexcept {
-  Checker c("chunk_backward");
-  *problem = {};
+void check(Checker& c, const sluice_chunk_backward_args& args, Depth depth,
+           ChunkBackwardProblem* problem) noexcept {
   DeltaRuleProblem& p = problem->forward;
   p.op = SLUICE_OP_CHUNK_BACKWARD;
   check_qkv(c, args, "d_o", args.d_o, &p);
@@ -355,16 +342,11 @@ Validated validate(const sluice_chunk_backward_args& args, Depth depth,
     check_gradients(c, args, problem);
   }
   check_split(c, args, &p);
-  c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
-  if (c.ok()) settle(problem);
   if (sees_contents(depth, c.device())) check_delta_contents(c, p, depth);
-  return {c.status(), c.device(), args.implementation};
 }
 
-Validated validate(const sluice_chunk_summary_args& args, Depth depth,
-                   ChunkSummaryProblem* problem) noexcept {
-  Checker c("chunk_summary");
-  *problem = {};
+void check(Checker& c, const sluice_chunk_summary_args& args, Depth depth,
+           ChunkSummaryProblem* problem) noexcept {
   DeltaRuleProblem& p = problem->forward;
   p.op = SLUICE_OP_CHUNK_FORWARD;
   c.choice("direction", args.direction, 2, "0 (FORWARD) or 1 (REVERSE)");
@@ -377,10 +359,7 @@ Validated validate(const sluice_chunk_summary_args& args, Depth depth,
     check_work(c, p.rows, p.HV, std::max(p.K, p.V));
     check_maps(c, args, problem);
   }
-  c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
-  if (c.ok()) settle(problem);
   if (sees_contents(depth, c.device())) check_delta_contents(c, p, depth);
-  return {c.status(), c.device(), args.implementation};
 }
 
 }  // namespace sluice::core

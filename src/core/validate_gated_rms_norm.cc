@@ -16,7 +16,7 @@ Tensor to_rank5(const Tensor& t) noexcept {
     r.shape[axis] = axis < pad ? 1 : t.shape[axis - pad];
     r.stride[axis] = axis < pad ? 0 : t.stride[axis - pad];
   }
-  return r;
+  return settled(r);
 }
 
 /// x, z and weight of the operator or of its gradients, and `rows`: out, or its gradient. Returns
@@ -52,7 +52,6 @@ void check_choices(Checker& c, const Args& a) noexcept {
     c.fail("activation = %d, expected 1 (SILU) or 2 (SIGMOID)", a.activation);
   }
   c.choice("rounding", a.rounding, 2, "0 (ROUND_ONCE) or 1 (ROUND_HF)");
-  c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
   c.reserved(a.reserved);
 }
 
@@ -79,11 +78,9 @@ void check_gradient(Checker& c, const char* name, const Tensor& t, const Tensor&
 
 }  // namespace
 
-Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem* p) noexcept {
-  Checker c("gated_rms_norm");
-  *p = {};
+void check(Checker& c, const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem* p) noexcept {
   const int rank = a.x.rank;
-  if (!check_inputs(c, a, "out", a.out)) return {c.status(), c.device(), a.implementation};
+  if (!check_inputs(c, a, "out", a.out)) return;
   c.writable("out", a.out);
   c.distinct("out", a.out, "z", a.z);
   if (c.ok() && a.out.data == a.x.data) {
@@ -100,16 +97,12 @@ Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem*
   if (c.ok()) {
     fill(a, p);
     p->out = to_rank5(a.out);
-    settle(p);
   }
-  return {c.status(), c.device(), a.implementation};
 }
 
-Validated validate(const sluice_gated_rms_norm_backward_args& a, Depth,
-                   GatedNormBackwardProblem* p) noexcept {
-  Checker c("gated_rms_norm_backward");
-  *p = {};
-  if (!check_inputs(c, a, "d_out", a.d_out)) return {c.status(), c.device(), a.implementation};
+void check(Checker& c, const sluice_gated_rms_norm_backward_args& a, Depth,
+           GatedNormBackwardProblem* p) noexcept {
+  if (!check_inputs(c, a, "d_out", a.d_out)) return;
   check_gradient(c, "dx", a.dx, a.x);
   check_gradient(c, "dz", a.dz, a.x);
   if (c.optional("dweight", a.dweight, 1, Dtypes::kFloat)) {
@@ -121,9 +114,7 @@ Validated validate(const sluice_gated_rms_norm_backward_args& a, Depth,
     fill(a, &p->forward);
     p->d_out = to_rank5(a.d_out);
     p->dx = to_rank5(a.dx), p->dz = to_rank5(a.dz), p->dweight = a.dweight;
-    settle(p);
   }
-  return {c.status(), c.device(), a.implementation};
 }
 
 }  // namespace sluice::core

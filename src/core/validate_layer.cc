@@ -50,7 +50,6 @@ void check_choices(Checker& c, const sluice_layer_args& a) noexcept {
   c.choice("head_map", a.head_map, 2, "0 (BLOCK) or 1 (CYCLIC)");
   c.choice("rounding", a.rounding, 3, "0 (ROUND_ONCE), 1 (ROUND_HF) or 2 (ROUND_INPUT)");
   c.choice("state_writes", a.state_writes, 3, "0 (LAST), 1 (PER_TOKEN) or 2 (NONE)");
-  c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
   c.reserved(a.reserved);
   c.epsilon("l2norm_eps", a.l2norm_eps);
   c.epsilon("norm_eps", a.norm_eps);
@@ -313,11 +312,8 @@ void share_slots(LayerProblem* p) noexcept {
 
 }  // namespace
 
-Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
-                   LayerProblem* problem) noexcept {
-  const bool decode = op == SLUICE_OP_LAYER_DECODE;
-  Checker c(decode ? "layer_decode" : "layer_prefill");
-  problem->op = op;
+void check(Checker& c, const sluice_layer_args& args, Depth depth, LayerProblem* problem) noexcept {
+  const bool decode = problem->op == SLUICE_OP_LAYER_DECODE;
   sluice_layer_args a = args;
   check_layer_numbers(c, a);
   if (!decode) {
@@ -327,7 +323,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
       c.fail("state_writes = %d, expected 0 (LAST) in prefill", a.state_writes);
     }
   }
-  if (!c.ok()) return {c.status(), c.device(), a.implementation};
+  if (!c.ok()) return;
   check_layer_inputs(c, a);
   check_outputs(c, a);
   Rows rows;
@@ -348,13 +344,10 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
     check_ring(c, a.ring, args.state.write_slots, &problem->delta);
     check_conv_pools(c, a, rows, decode);
   }
-  if (!c.ok()) return {c.status(), c.device(), a.implementation};
+  if (!c.ok()) return;
   a.state = problem->delta.state;  // with write_slots resolved
   fill_conv(a, rows, problem->conv);
   fill_norm(a, &problem->norm);
-  settle(&problem->delta);
-  for (CausalConvProblem& conv : problem->conv) settle(&conv);
-  settle(&problem->norm);
   if (sees_contents(depth, c.device())) {
     check_delta_contents(c, problem->delta, depth);
     for (int i = 0; i < (is_separate(a) ? 3 : 1); ++i) {
@@ -364,7 +357,6 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   }
   problem->separate = is_separate(a);
   share_slots(problem);
-  return {c.status(), c.device(), a.implementation};
 }
 
 }  // namespace sluice::core

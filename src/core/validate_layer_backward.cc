@@ -141,10 +141,8 @@ int64_t check_states(Checker& c, const Args& a, const DeltaRuleProblem& delta) n
 
 }  // namespace
 
-Validated validate(const sluice_layer_backward_args& a, Depth depth,
-                   LayerBackwardProblem* problem) noexcept {
-  Checker c("layer_backward");
-  *problem = {};
+void check(Checker& c, const sluice_layer_backward_args& a, Depth depth,
+           LayerBackwardProblem* problem) noexcept {
   DeltaRuleProblem& delta = problem->delta.forward;
   const sluice_layer_args forward = forward_of(a);
   c.choice("rounding", a.rounding, 2, "0 (ROUND_ONCE) or 1 (ROUND_HF)");
@@ -152,21 +150,19 @@ Validated validate(const sluice_layer_backward_args& a, Depth depth,
   check_layer_numbers(c, forward);
   if (c.ok()) check_inputs(c, a, forward);
   if (c.ok()) check_gradients(c, a);
-  if (!c.ok()) return {c.status(), c.device(), a.implementation};
+  if (!c.ok()) return;
   Rows rows;
   check_rows(c, "qkv", a.qkv, a.cu_seqlens, false, 0, &rows);
   check_work(c, rows, a.num_v_heads, std::max(a.head_k_dim, a.head_v_dim));
-  if (!c.ok()) return {c.status(), c.device(), a.implementation};
+  if (!c.ok()) return;
   delta.op = SLUICE_OP_CHUNK_BACKWARD;
   fill_delta(forward, rows, &delta);
   const int64_t L = check_states(c, a, delta);
   if (c.ok()) {
     fill_gradients(forward, gradients_of(a), {rows, L}, problem);
-    settle(problem);
     problem->separate = is_separate(a);
   }
   if (sees_contents(depth, c.device())) check_delta_contents(c, delta, depth);
-  return {c.status(), c.device(), a.implementation};
 }
 
 }  // namespace sluice::core

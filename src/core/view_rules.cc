@@ -58,14 +58,13 @@ int64_t element_count(const Tensor& t) noexcept {
   return count;
 }
 
-void settle_strides(std::initializer_list<Tensor*> tensors) noexcept {
-  for (Tensor* const t : tensors) {
-    if (!present(*t)) continue;
-    int64_t dense = 1;
-    for (int axis = t->rank - 1; axis >= 0; --axis) {
-      if (t->shape[axis] <= 1) t->stride[axis] = dense;
-      dense = t->stride[axis] * t->shape[axis];
-    }
+void settle_strides(Tensor* t) noexcept {
+  if (!present(*t) || t->rank > SLUICE_MAX_RANK) return;
+  int64_t dense = 1;
+  for (int axis = t->rank - 1; axis >= 0; --axis) {
+    // The least integer stays where it is, to be refused.
+    if (t->shape[axis] <= 1 && t->stride[axis] != INT64_MIN) t->stride[axis] = dense;
+    if (__builtin_mul_overflow(t->stride[axis], t->shape[axis], &dense)) return;
   }
 }
 
@@ -268,7 +267,7 @@ Tensor rows_of_matrices(const Tensor& t) noexcept {
   axis(1, rank - 2);
   axis(2, head);
   axis(3, rank - 1);
-  return m;
+  return settled(m);
 }
 
 }  // namespace sluice::core

@@ -29,7 +29,8 @@ class Checker {
 
   bool ok() const noexcept { return status_.ok(); }
   const Status& status() const noexcept { return status_; }
-  const char* op() const noexcept { return op_; }
+  /// The operator's name from here on.
+  void rename(const char* op) noexcept { op_ = op; }
   sluice_device device() const noexcept { return device_; }
 
   /// Fails with kInvalidArgument and "op: " before the printf-style text.
@@ -83,10 +84,14 @@ class Checker {
 /// Number of elements; shapes were checked.
 int64_t element_count(const Tensor& t) noexcept;
 
-/// Gives every axis of at most one element of the given, checked views the stride of a dense
-/// tensor. Callers may leave anything there, as NumPy and torch do; a backend that multiplies it
-/// would overflow.
-void settle_strides(std::initializer_list<Tensor*> tensors) noexcept;
+/// Gives every axis of at most one element the stride of a dense tensor. Callers may leave anything
+/// there, as NumPy and torch do; a backend that multiplies it would overflow.
+void settle_strides(Tensor* t) noexcept;
+/// A view that was made of others, settled.
+inline Tensor settled(Tensor t) noexcept {
+  settle_strides(&t);
+  return t;
+}
 
 /// Matrices [.., n, n] of rank 2 to 4 as [B', n, HV', n].
 Tensor rows_of_matrices(const Tensor& matrices) noexcept;

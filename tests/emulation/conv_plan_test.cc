@@ -35,7 +35,8 @@ CausalConv1dArgs conv(DType type, bool channel_first) {
 PlannedConv planned(const CausalConv1dArgs& args, int multiprocessors = 132) {
   const sluice_causal_conv1d_args c = args.c();
   core::CausalConvProblem problem;
-  const core::Validated call = core::validate(c, core::Depth::kShapes, &problem);
+  const core::Validated call =
+      core::validate(SLUICE_OP_CAUSAL_CONV1D, c, core::Depth::kShapes, &problem);
   EXPECT_TRUE(call.status.ok()) << call.status.message;
   PlannedConv conv{};
   lower_conv(&problem, 1, &conv.params);

@@ -169,7 +169,7 @@ TEST(SharedRules, RowsOfTwoElementsAreContiguousToo) {
 TEST(SharedRules, StridesOfExtentOneDoNotMatter) {
   const float number = 0;
   TensorView view(&number, kFloat32, {1, 3, 1, 4}, {-1, 400, int64_t{1} << 40, 1});
-  core::settle_strides({&view});
+  core::settle_strides(&view);
   EXPECT_EQ(view.stride[0], 1200);
   EXPECT_EQ(view.stride[1], 400);
   EXPECT_EQ(view.stride[2], 4);
