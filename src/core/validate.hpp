@@ -91,9 +91,23 @@ void check_sequence_columns(Checker& c, const char* name, const Tensor& t,
 /// An optional view that is shaped as the view `like`; returns whether it is there and usable.
 bool check_like(Checker& c, const char* name, const Tensor& t, const char* like_name,
                 const Tensor& like) noexcept;
-/// The same, and writable: a gradient.
+/// The same, and writable: a gradient. in_rows: its inner stride is 1.
 void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
-                    const Tensor& like) noexcept;
+                    const Tensor& like, bool in_rows = false) noexcept;
+/// Slots: each contiguous, and none in another.
+void check_slot_memory(Checker& c, const char* name, const Tensor& t) noexcept;
+/// initial and final may be one memory only if they are one view.
+void check_alias(Checker& c, const char* initial_name, const Tensor& initial,
+                 const char* final_name, const Tensor& final) noexcept;
+/// Weights and bias of the convolution of D channels that `what` names.
+void check_conv_weights(Checker& c, const char* name, const Tensor& weight, const char* bias_name,
+                        const Tensor& bias, int64_t D, const char* what) noexcept;
+/// What a gated norm does to its gates.
+void check_gate_activation(Checker& c, const char* name, int32_t value) noexcept;
+/// The factor of outputs: the caller's, or K^-0.5.
+double check_scale(Checker& c, int32_t mode, double scale, int64_t K) noexcept;
+/// HV value heads, axis 2 of the view `name`, over H key heads: how many each has.
+int64_t check_grouped(Checker& c, const char* name, int64_t HV, int64_t H) noexcept;
 /// Half of the maps of pieces (validate_context.cc): float32 [rows.N,HV,K,columns], pool-like.
 void check_map(Checker& c, const char* name, const Tensor& t, int64_t columns,
                const DeltaRuleProblem& p) noexcept;

@@ -37,17 +37,8 @@ bool check_inputs(Checker& c, const Args& a, const char* rows_name, const Tensor
 
   const int64_t D = a.x.shape[2];
   c.dimension_at_least("x", a.x, 2, 1, "channels D");
-  c.dimension("weight", a.weight, 0, D, "D channels of x");
-  if (c.ok() && (a.weight.shape[1] < 2 || a.weight.shape[1] > 4)) {
-    c.fail("weight.shape[1] = %lld, expected 2, 3 or 4 (width W)",
-           static_cast<long long>(a.weight.shape[1]));
-  }
-  c.inner_contiguous("weight", a.weight);
-  if (c.optional("bias", a.bias, 1, Dtypes::kFloat)) {
-    c.dimension("bias", a.bias, 0, D, "D channels of x");
-  }
-  for (int axis = 0; axis < 3; ++axis)
-    c.dimension(rows_name, rows, axis, a.x.shape[axis], "shape of x");
+  check_conv_weights(c, "weight", a.weight, "bias", a.bias, D, "D channels of x");
+  c.same_shape(rows_name, rows, a.x, 3, "shape of x");
   return true;
 }
 

@@ -166,14 +166,13 @@ class StageRules {
     const char* const name = delta ? "v_new" : "v";
     if (!c_.required("q", a_.q, 4, Dtypes::kFloat)) return;
     keys();
-    for (int axis = 0; axis < 4; ++axis)
-      c_.dimension("q", a_.q, axis, a_.k.shape[axis], "shape of k");
+    c_.same_shape("q", a_.q, a_.k, 4, "shape of k");
     c_.same_dtype("q", a_.q, "k", a_.k);
     c_.inner_contiguous("q", a_.q);
     p_.q = a_.q;
     values(name, delta ? a_.v_new : a_.v, !delta);
     sums();
-    scale();
+    p_.scale = check_scale(c_, a_.scale_mode, a_.scale, p_.K);
     like_values("o", a_.o, &p_.o);
     if (c_.ok() && !present(a_.h)) states();
     chunk_states();
@@ -247,11 +246,7 @@ class StageRules {
     c_.dimension_at_least(name, t, 2, 1, "value heads HV");
     c_.dimension(name, t, 0, p_.rows.B, "B of k");
     c_.dimension(name, t, 1, p_.rows.T, "T of k");
-    if (c_.ok() && p_.HV % p_.H != 0) {
-      c_.fail("%s.shape[2] = %lld, expected a multiple of H = %lld (grouped value heads)", name,
-              static_cast<ll>(p_.HV), static_cast<ll>(p_.H));
-    }
-    if (c_.ok()) p_.r = p_.HV / p_.H;
+    p_.r = check_grouped(c_, name, p_.HV, p_.H);
   }
 
   /// The values [B,T,HV,V] that the stage reads.
@@ -291,15 +286,6 @@ class StageRules {
   void write_strengths() noexcept {
     if (c_.optional("beta", a_.beta, 3, Dtypes::kFloat)) check_per_token("beta", a_.beta);
     p_.beta = a_.beta;
-  }
-
-  void scale() noexcept {
-    c_.choice("scale_mode", a_.scale_mode, 2, "0 (DEFAULT) or 1 (VALUE)");
-    if (c_.ok() && a_.scale_mode == SLUICE_SCALE_VALUE && !std::isfinite(a_.scale)) {
-      c_.fail("scale = %g, expected a finite number", a_.scale);
-    }
-    if (!c_.ok()) return;
-    p_.scale = a_.scale_mode == SLUICE_SCALE_VALUE ? a_.scale : 1.0 / std::sqrt(double(p_.K));
   }
 
   /// [.., n, n] of rank 2 to 4 as [B', n, HV', n].

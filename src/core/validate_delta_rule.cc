@@ -40,17 +40,11 @@ void check_qkv(Checker& c, const Args& a, const char* name, const Tensor& values
   c.dimension_at_least("q", a.q, 3, 1, "head dimension K");
   c.dimension_at_least("v", a.v, 2, 1, "value heads HV");
   c.dimension_at_least("v", a.v, 3, 1, "head dimension V");
-  for (int axis = 0; axis < 4; ++axis) c.dimension("k", a.k, axis, a.q.shape[axis], "shape of q");
-  for (int axis = 0; axis < 2; ++axis) c.dimension("v", a.v, axis, a.q.shape[axis], "B, T of q");
-  for (int axis = 0; axis < 4; ++axis) {
-    c.dimension(name, values, axis, a.v.shape[axis], "shape of v");
-  }
-  if (c.ok() && p->HV % p->H != 0) {
-    c.fail("v.shape[2] = %lld, expected a multiple of H = %lld (grouped value heads)",
-           static_cast<ll>(p->HV), static_cast<ll>(p->H));
-  }
+  c.same_shape("k", a.k, a.q, 4, "shape of q");
+  c.same_shape("v", a.v, a.q, 2, "B, T of q");
+  c.same_shape(name, values, a.v, 4, "shape of v");
+  p->r = check_grouped(c, "v", p->HV, p->H);
   if (!c.ok()) return;
-  p->r = p->HV / p->H;
   c.same_dtype("k", a.k, "q", a.q);
   c.same_dtype("v", a.v, "q", a.q);
   c.inner_contiguous("q", a.q);
@@ -76,7 +70,7 @@ template <class Args>
 bool check_per_token(Checker& c, const char* name, const Tensor& t, const Args& a) noexcept {
   if (present(t) && t.rank != 3) c.fail("%s rank = %d, expected 3 ([B,T,HV])", name, t.rank);
   if (!c.optional(name, t, 3, Dtypes::kFloat)) return false;
-  for (int axis = 0; axis < 3; ++axis) c.dimension(name, t, axis, a.v.shape[axis], "B, T, HV of v");
+  c.same_shape(name, t, a.v, 3, "B, T, HV of v");
   return c.ok();
 }
 
@@ -88,9 +82,7 @@ void check_gate(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
     return;
   }
   if (!c.optional("gate", a.gate, 4, Dtypes::kFloat)) return;
-  for (int axis = 0; axis < 3; ++axis) {
-    c.dimension("gate", a.gate, axis, a.v.shape[axis], "B, T, HV of v");
-  }
+  c.same_shape("gate", a.gate, a.v, 3, "B, T, HV of v");
   c.dimension("gate", a.gate, 3, p->K, "K of q: key-wise gates");
   c.inner_contiguous("gate", a.gate);
   p->key_gate = a.gate;
@@ -133,16 +125,12 @@ void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcep
 }
 
 void check_scalars(Checker& c, const sluice_delta_options& a, DeltaRuleProblem* p) noexcept {
-  c.choice("scale_mode", a.scale_mode, 2, "0 (DEFAULT) or 1 (VALUE)");
   c.choice("qk_norm", a.qk_norm, 2, "0 (NONE) or 1 (L2)");
   c.choice("head_map", a.head_map, 2, "0 (BLOCK) or 1 (CYCLIC)");
   c.epsilon("l2norm_eps", a.l2norm_eps);
   c.reserved(a.reserved);
-  if (c.ok() && a.scale_mode == SLUICE_SCALE_VALUE && !std::isfinite(a.scale)) {
-    c.fail("scale = %g, expected a finite number", a.scale);
-  }
+  p->scale = check_scale(c, a.scale_mode, a.scale, p->K);
   if (!c.ok()) return;
-  p->scale = a.scale_mode == SLUICE_SCALE_VALUE ? a.scale : 1.0 / std::sqrt(double(p->K));
   p->l2norm_eps = a.l2norm_eps > 0 ? a.l2norm_eps : 1e-6;
   p->qk_norm = static_cast<sluice_qk_norm>(a.qk_norm);
   p->head_map = static_cast<sluice_head_map>(a.head_map);

@@ -33,10 +33,8 @@ bool check_inputs(Checker& c, const Args& a, const char* rows_name, const Tensor
   if (!usable) return false;
 
   c.dimension_at_least("x", a.x, rank - 1, 1, "head dimension V");
-  for (int axis = 0; axis < rank; ++axis) {
-    c.dimension("z", a.z, axis, a.x.shape[axis], "shape of x");
-    c.dimension(rows_name, rows, axis, a.x.shape[axis], "shape of x");
-  }
+  c.same_shape("z", a.z, a.x, rank, "shape of x");
+  c.same_shape(rows_name, rows, a.x, rank, "shape of x");
   c.dimension("weight", a.weight, 0, a.x.shape[rank - 1], "V of x");
   c.inner_contiguous("x", a.x);
   c.inner_contiguous("z", a.z);
@@ -47,10 +45,7 @@ bool check_inputs(Checker& c, const Args& a, const char* rows_name, const Tensor
 template <class Args>
 void check_choices(Checker& c, const Args& a) noexcept {
   c.epsilon("eps", a.eps);
-  if (c.ok() && a.activation != SLUICE_ACTIVATION_SILU &&
-      a.activation != SLUICE_ACTIVATION_SIGMOID) {
-    c.fail("activation = %d, expected 1 (SILU) or 2 (SIGMOID)", a.activation);
-  }
+  check_gate_activation(c, "activation", a.activation);
   c.choice("rounding", a.rounding, 2, "0 (ROUND_ONCE) or 1 (ROUND_HF)");
   c.reserved(a.reserved);
 }
@@ -67,31 +62,15 @@ void fill(const Args& a, GatedNormProblem* p) noexcept {
   p->rounding = static_cast<sluice_norm_rounding>(a.rounding);
 }
 
-void check_gradient(Checker& c, const char* name, const Tensor& t, const Tensor& x) noexcept {
-  if (!c.optional(name, t, x.rank, Dtypes::kFloat)) return;
-  for (int axis = 0; axis < t.rank; ++axis) {
-    c.dimension(name, t, axis, x.shape[axis], "shape of x");
-  }
-  c.inner_contiguous(name, t);
-  c.writable(name, t);
-}
-
 }  // namespace
 
 void check(Checker& c, const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem* p) noexcept {
-  const int rank = a.x.rank;
   if (!check_inputs(c, a, "out", a.out)) return;
   c.writable("out", a.out);
   c.distinct("out", a.out, "z", a.z);
   if (c.ok() && a.out.data == a.x.data) {
     c.same_dtype("out", a.out, "x, whose memory it is", a.x);
-    for (int axis = 0; axis < rank && c.ok(); ++axis) {
-      if (a.out.shape[axis] > 1 && a.out.stride[axis] != a.x.stride[axis]) {
-        c.fail("out.stride[%d] = %lld, expected %lld (that of x, whose memory it is)", axis,
-               static_cast<long long>(a.out.stride[axis]),
-               static_cast<long long>(a.x.stride[axis]));
-      }
-    }
+    check_alias(c, "x", a.x, "out", a.out);
   }
   check_choices(c, a);
   if (c.ok()) {
@@ -103,8 +82,8 @@ void check(Checker& c, const sluice_gated_rms_norm_args& a, Depth, GatedNormProb
 void check(Checker& c, const sluice_gated_rms_norm_backward_args& a, Depth,
            GatedNormBackwardProblem* p) noexcept {
   if (!check_inputs(c, a, "d_out", a.d_out)) return;
-  check_gradient(c, "dx", a.dx, a.x);
-  check_gradient(c, "dz", a.dz, a.x);
+  check_gradient(c, "dx", a.dx, "x", a.x, true);
+  check_gradient(c, "dz", a.dz, "x", a.x, true);
   if (c.optional("dweight", a.dweight, 1, Dtypes::kFloat)) {
     c.dimension("dweight", a.dweight, 0, a.weight.shape[0], "V of x");
     c.writable("dweight", a.dweight);

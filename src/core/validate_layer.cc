@@ -44,7 +44,6 @@ void check_sizes(Checker& c, const sluice_layer_args& a) noexcept {
 
 void check_choices(Checker& c, const sluice_layer_args& a) noexcept {
   c.choice("packing", a.packing, 3, "0 (FLAT), 1 (INTERLEAVED) or 2 (SEPARATE)");
-  c.choice("scale_mode", a.scale_mode, 2, "0 (DEFAULT) or 1 (VALUE)");
   c.choice("conv_state_form", a.conv_state_form, 2, "0 (SHIFT) or 1 (RING)");
   c.choice("eigenvalues", a.eigenvalues, 2, "0 (POSITIVE) or 1 (NEGATIVE)");
   c.choice("head_map", a.head_map, 2, "0 (BLOCK) or 1 (CYCLIC)");
@@ -53,10 +52,7 @@ void check_choices(Checker& c, const sluice_layer_args& a) noexcept {
   c.reserved(a.reserved);
   c.epsilon("l2norm_eps", a.l2norm_eps);
   c.epsilon("norm_eps", a.norm_eps);
-  if (c.ok() && a.gate_activation != SLUICE_ACTIVATION_SILU &&
-      a.gate_activation != SLUICE_ACTIVATION_SIGMOID) {
-    c.fail("gate_activation = %d, expected 1 (SILU) or 2 (SIGMOID)", a.gate_activation);
-  }
+  check_gate_activation(c, "gate_activation", a.gate_activation);
   if (c.ok() && a.packing == SLUICE_PACKING_INTERLEAVED && a.head_map != SLUICE_HEAD_MAP_BLOCK) {
     c.fail("head_map = %d, expected 0 (packing INTERLEAVED groups value heads by key head)",
            a.head_map);
@@ -65,9 +61,7 @@ void check_choices(Checker& c, const sluice_layer_args& a) noexcept {
     c.fail("gate_lower_bound = %g, expected a finite number < 0, or 0 (gates without a bound)",
            a.gate_lower_bound);
   }
-  if (c.ok() && a.scale_mode == SLUICE_SCALE_VALUE && !std::isfinite(a.scale)) {
-    c.fail("scale = %g, expected a finite number", a.scale);
-  }
+  check_scale(c, a.scale_mode, a.scale, a.head_k_dim);
 }
 
 }  // namespace
@@ -91,20 +85,6 @@ void check_projection(Checker& c, const char* name, const Tensor& t, const Tenso
 void check_vector(Checker& c, const char* name, const Tensor& t, int64_t size,
                   const char* what) noexcept {
   if (c.required(name, t, 1, Dtypes::kFloat)) c.dimension(name, t, 0, size, what);
-}
-
-/// Weights and bias of the convolution of channels that `what` names.
-void check_conv_weights(Checker& c, const char* name, const Tensor& weight, const char* bias_name,
-                        const Tensor& bias, int64_t D, const char* what) noexcept {
-  if (c.required(name, weight, 2, Dtypes::kFloat)) {
-    c.dimension(name, weight, 0, D, what);
-    if (c.ok() && (weight.shape[1] < 2 || weight.shape[1] > 4)) {
-      c.fail("%s.shape[1] = %lld, expected 2, 3 or 4 (width W)", name,
-             static_cast<ll>(weight.shape[1]));
-    }
-    c.inner_contiguous(name, weight);
-  }
-  if (present(bias)) check_vector(c, bias_name, bias, D, what);
 }
 
 /// k and v of packing SEPARATE, which look as q does: what there is of it there is of them.

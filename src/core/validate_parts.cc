@@ -28,20 +28,6 @@ void check_flags(Checker& c, const char* name, const Tensor& flags, int64_t N) n
   if (c.optional(name, flags, 1, Dtypes::kFlag)) c.dimension(name, flags, 0, N, "N sequences");
 }
 
-/// initial and final may be one memory only if they are one view.
-void check_alias(Checker& c, const char* initial_name, const Tensor& initial,
-                 const char* final_name, const Tensor& final) noexcept {
-  if (!c.ok() || !present(initial) || !present(final) || initial.data != final.data) return;
-  c.same_dtype(final_name, final, initial_name, initial);
-  for (int axis = 0; axis < final.rank && c.ok(); ++axis) {
-    if (final.shape[axis] > 1 && final.stride[axis] != initial.stride[axis]) {
-      c.fail("%s.stride[%d] = %lld, expected %lld (that of %s, whose memory it is)", final_name,
-             axis, static_cast<ll>(final.stride[axis]), static_cast<ll>(initial.stride[axis]),
-             initial_name);
-    }
-  }
-}
-
 /// Speculation keeps W - 2 old columns and every token's input.
 void check_window(Checker& c, const CausalConvProblem& p, int64_t tokens) noexcept {
   if (c.ok() && p.L < p.W - 2 + tokens) {
@@ -104,17 +90,7 @@ void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRul
   c.dimension(name, pool, 2, rows, kv ? "K, layout KV" : "V, layout VK");
   c.dimension(name, pool, 3, columns, kv ? "V, layout KV" : "K, layout VK");
   c.dimension_at_least(name, pool, 0, min_slots, "slots for N sequences without slot indices");
-  const int64_t dense[3] = {rows * columns, columns, 1};
-  for (int axis = 1; axis < 4 && c.ok(); ++axis) {
-    if (pool.shape[axis] > 1 && pool.stride[axis] != dense[axis - 1]) {
-      c.fail("%s.stride[%d] = %lld, expected %lld (contiguous inside a slot)", name, axis,
-             static_cast<ll>(pool.stride[axis]), static_cast<ll>(dense[axis - 1]));
-    }
-  }
-  if (c.ok() && pool.shape[0] > 1 && pool.stride[0] < p.HV * p.K * p.V) {
-    c.fail("%s.stride[0] = %lld, expected >= %lld (slots may not overlap)", name,
-           static_cast<ll>(pool.stride[0]), static_cast<ll>(p.HV) * p.K * p.V);
-  }
+  check_slot_memory(c, name, pool);
 }
 
 void check_state_io(Checker& c, DeltaRuleProblem* p) noexcept {

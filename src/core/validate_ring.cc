@@ -20,18 +20,7 @@ void check_entries(Checker& c, const char* name, const Tensor& t, const DeltaRul
   c.dimension(name, t, 0, p.state.initial.shape[0], "slots of state.initial");
   c.dimension(name, t, 1, L, "L of ring.k");
   c.dimension(name, t, 2, heads, heads_name);
-  int64_t dense = 1;
-  for (int axis = t.rank - 1; axis > 0 && c.ok(); --axis) {
-    if (t.shape[axis] > 1 && t.stride[axis] != dense) {
-      c.fail("%s.stride[%d] = %lld, expected %lld (contiguous inside a slot)", name, axis,
-             static_cast<ll>(t.stride[axis]), static_cast<ll>(dense));
-    }
-    dense *= t.shape[axis];
-  }
-  if (c.ok() && t.shape[0] > 1 && t.stride[0] < dense) {
-    c.fail("%s.stride[0] = %lld, expected >= %lld (slots may not overlap)", name,
-           static_cast<ll>(t.stride[0]), static_cast<ll>(dense));
-  }
+  check_slot_memory(c, name, t);
 }
 
 /// What has no meaning beside a ring.

@@ -8,6 +8,11 @@
 #include "core/validate.hpp"
 
 namespace sluice::core {
+namespace {
+
+using ll = long long;  // printf's type for 64 bits
+
+}  // namespace
 
 void check_sequence_states(Checker& c, const char* name, const Tensor& t,
                            const DeltaRuleProblem& p) noexcept {
@@ -30,13 +35,77 @@ bool check_like(Checker& c, const char* name, const Tensor& t, const char* like_
   if (!c.optional(name, t, like.rank, Dtypes::kFloat)) return false;
   char shape[32];
   std::snprintf(shape, sizeof shape, "shape of %s", like_name);
-  for (int axis = 0; axis < t.rank; ++axis) c.dimension(name, t, axis, like.shape[axis], shape);
+  c.same_shape(name, t, like, t.rank, shape);
   return c.ok();
 }
 
 void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
-                    const Tensor& like) noexcept {
-  if (check_like(c, name, t, like_name, like)) c.writable(name, t);
+                    const Tensor& like, bool in_rows) noexcept {
+  if (!check_like(c, name, t, like_name, like)) return;
+  if (in_rows) c.inner_contiguous(name, t);
+  c.writable(name, t);
+}
+
+void check_slot_memory(Checker& c, const char* name, const Tensor& t) noexcept {
+  int64_t dense[SLUICE_MAX_RANK], size = 1;
+  for (int axis = t.rank - 1; axis > 0; --axis) dense[axis] = size, size *= t.shape[axis];
+  for (int axis = 1; axis < t.rank && c.ok(); ++axis) {
+    if (t.shape[axis] > 1 && t.stride[axis] != dense[axis]) {
+      c.fail("%s.stride[%d] = %lld, expected %lld (contiguous inside a slot)", name, axis,
+             static_cast<ll>(t.stride[axis]), static_cast<ll>(dense[axis]));
+    }
+  }
+  if (c.ok() && t.shape[0] > 1 && t.stride[0] < size) {
+    c.fail("%s.stride[0] = %lld, expected >= %lld (slots may not overlap)", name,
+           static_cast<ll>(t.stride[0]), static_cast<ll>(size));
+  }
+}
+
+void check_alias(Checker& c, const char* initial_name, const Tensor& initial,
+                 const char* final_name, const Tensor& final) noexcept {
+  if (!c.ok() || !present(initial) || !present(final) || initial.data != final.data) return;
+  c.same_dtype(final_name, final, initial_name, initial);
+  for (int axis = 0; axis < final.rank && c.ok(); ++axis) {
+    if (final.shape[axis] > 1 && final.stride[axis] != initial.stride[axis]) {
+      c.fail("%s.stride[%d] = %lld, expected %lld (that of %s, whose memory it is)", final_name,
+             axis, static_cast<ll>(final.stride[axis]), static_cast<ll>(initial.stride[axis]),
+             initial_name);
+    }
+  }
+}
+
+void check_conv_weights(Checker& c, const char* name, const Tensor& weight, const char* bias_name,
+                        const Tensor& bias, int64_t D, const char* what) noexcept {
+  if (c.required(name, weight, 2, Dtypes::kFloat)) {
+    c.dimension(name, weight, 0, D, what);
+    if (c.ok() && (weight.shape[1] < 2 || weight.shape[1] > 4)) {
+      c.fail("%s.shape[1] = %lld, expected 2, 3 or 4 (width W)", name,
+             static_cast<ll>(weight.shape[1]));
+    }
+    c.inner_contiguous(name, weight);
+  }
+  if (c.optional(bias_name, bias, 1, Dtypes::kFloat)) c.dimension(bias_name, bias, 0, D, what);
+}
+
+void check_gate_activation(Checker& c, const char* name, int32_t value) noexcept {
+  if (c.ok() && value != SLUICE_ACTIVATION_SILU && value != SLUICE_ACTIVATION_SIGMOID) {
+    c.fail("%s = %d, expected 1 (SILU) or 2 (SIGMOID)", name, value);
+  }
+}
+
+double check_scale(Checker& c, int32_t mode, double scale, int64_t K) noexcept {
+  c.choice("scale_mode", mode, 2, "0 (DEFAULT) or 1 (VALUE)");
+  if (mode != SLUICE_SCALE_VALUE) return 1.0 / std::sqrt(static_cast<double>(K));
+  if (c.ok() && !std::isfinite(scale)) c.fail("scale = %g, expected a finite number", scale);
+  return scale;
+}
+
+int64_t check_grouped(Checker& c, const char* name, int64_t HV, int64_t H) noexcept {
+  if (!c.ok()) return 0;
+  if (HV % H == 0) return HV / H;
+  c.fail("%s.shape[2] = %lld, expected a multiple of H = %lld (grouped value heads)", name,
+         static_cast<ll>(HV), static_cast<ll>(H));
+  return 0;
 }
 
 namespace {
@@ -92,8 +161,7 @@ void check_work(Checker& c, const Rows& rows, int64_t heads, int64_t widest) noe
     c.unsupported(
         "tokens + sequences, heads, widest dimension = %lld, %lld, %lld, expected a product (with "
         "the last one squared) below 2^52 (sizes are computed in 64 bits)",
-        static_cast<long long>(tokens), static_cast<long long>(heads),
-        static_cast<long long>(widest));
+        static_cast<ll>(tokens), static_cast<ll>(heads), static_cast<ll>(widest));
   }
 }
 

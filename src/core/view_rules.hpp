@@ -5,7 +5,6 @@
 
 #include <cstdarg>
 #include <cstdint>
-#include <initializer_list>
 
 #include "core/problem.hpp"
 #include "sluice/status.hpp"
@@ -52,6 +51,11 @@ class Checker {
   /// shape[axis] >= minimum.
   void dimension_at_least(const char* name, const Tensor& t, int axis, int64_t minimum,
                           const char* what) noexcept;
+  /// The first `axes` axes as those of another view.
+  void same_shape(const char* name, const Tensor& t, const Tensor& other, int axes,
+                  const char* what) noexcept {
+    for (int axis = 0; axis < axes; ++axis) dimension(name, t, axis, other.shape[axis], what);
+  }
   /// Last dimension contiguous.
   void inner_contiguous(const char* name, const Tensor& t) noexcept;
   /// An output: strides positive, no two elements at one address.
