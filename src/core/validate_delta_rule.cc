@@ -3,8 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <span>
 
+#include "core/argument_views.hpp"
 #include "core/validate.hpp"
 
 namespace sluice::core {
@@ -190,35 +191,25 @@ void check_common(Checker& c, const Args& a, bool step, int64_t max_tokens,
   check_state_io(c, p);
 }
 
-/// An output of chunk_backward: memory of its own.
-void check_own_memory(Checker& c, const char* name, const Tensor& t,
-                      const sluice_chunk_backward_args& a) noexcept {
-  if (!c.ok() || !present(t)) return;
-  c.writable(name, t);
-  const struct {
-    const char* name;
-    const Tensor& view;
-  } inputs[] = {{"q", a.q},
-                {"k", a.k},
-                {"v", a.v},
-                {"gate", a.gate},
-                {"beta", a.beta},
-                {"A_log", a.A_log},
-                {"d_o", a.d_o},
-                {"dt_bias", a.dt_bias},
-                {"initial", a.initial},
-                {"d_final", a.d_final}};
-  for (const auto& input : inputs) {
-    if (present(input.view)) c.distinct(name, t, input.name, input.view);
+/// Outputs of chunk_backward have memory of their own. In the table they follow the inputs.
+void check_own_memory(Checker& c, const sluice_chunk_backward_args& a) noexcept {
+  const std::span<const ViewField> views = kViews<sluice_chunk_backward_args>;
+  for (size_t i = 0; i < views.size(); ++i) {
+    const Tensor& output = views[i].of(&a);
+    if (views[i].writers == 0 || !present(output)) continue;
+    c.writable(views[i].name, output);
+    for (const ViewField& other : views.first(i)) {
+      if (other.holds != Holds::kNumbers) continue;
+      c.distinct(views[i].name, output, other.name, other.of(&a));
+    }
   }
 }
 
 /// A gradient of chunk_backward: shaped as its tensor.
-void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
-                    const Tensor& like, const sluice_chunk_backward_args& a) noexcept {
+void check_shape(Checker& c, const char* name, const Tensor& t, const char* like_name,
+                 const Tensor& like) noexcept {
   if (!check_like(c, name, t, like_name, like)) return;
   if (t.rank == 4 || t.rank == 2) c.inner_contiguous(name, t);
-  check_own_memory(c, name, t, a);
 }
 
 void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
@@ -227,20 +218,14 @@ void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
   if (!present(a.beta)) c.absent("dbeta", a.dbeta, "beta is absent");
   if (!present(a.A_log)) c.absent("dA_log", a.dA_log, "A_log is absent");
   if (!present(a.dt_bias)) c.absent("ddt_bias", a.ddt_bias, "dt_bias is absent");
-  check_gradient(c, "dq", a.dq, "q", a.q, a);
-  check_gradient(c, "dk", a.dk, "k", a.k, a);
-  check_gradient(c, "dv", a.dv, "v", a.v, a);
-  check_gradient(c, "dgate", a.dgate, "gate", a.gate, a);
-  check_gradient(c, "dbeta", a.dbeta, "beta", a.beta, a);
-  check_gradient(c, "dA_log", a.dA_log, "A_log", a.A_log, a);
-  check_gradient(c, "ddt_bias", a.ddt_bias, "dt_bias", a.dt_bias, a);
-  check_own_memory(c, "dinitial", a.dinitial, a);
-  const Tensor* outputs[] = {&a.dq,    &a.dk,     &a.dv,       &a.dgate,
-                             &a.dbeta, &a.dA_log, &a.ddt_bias, &a.dinitial};
-  const char* names[] = {"dq", "dk", "dv", "dgate", "dbeta", "dA_log", "ddt_bias", "dinitial"};
-  for (size_t i = 0; i < std::size(outputs); ++i) {
-    for (size_t j = 0; j < i; ++j) c.distinct(names[i], *outputs[i], names[j], *outputs[j]);
-  }
+  check_shape(c, "dq", a.dq, "q", a.q);
+  check_shape(c, "dk", a.dk, "k", a.k);
+  check_shape(c, "dv", a.dv, "v", a.v);
+  check_shape(c, "dgate", a.dgate, "gate", a.gate);
+  check_shape(c, "dbeta", a.dbeta, "beta", a.beta);
+  check_shape(c, "dA_log", a.dA_log, "A_log", a.A_log);
+  check_shape(c, "ddt_bias", a.ddt_bias, "dt_bias", a.dt_bias);
+  if (c.ok()) check_own_memory(c, a);
   if (!c.ok()) return;
   p->d_o = a.d_o, p->d_final = a.d_final;
   p->dq = a.dq, p->dk = a.dk, p->dv = a.dv;

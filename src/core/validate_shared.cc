@@ -1,5 +1,6 @@
-// Checks rules that several operators share beside those of validate_parts.cc: states and gradients that
-// look like another view, how gates become logarithms, and sizes that fit 64 bits.
+// Checks rules that several operators share beside those of validate_parts.cc: states and gradients
+// that look like another view, memory of slots and of views in place, weights of convolutions, grouped
+// heads, how gates become logarithms, and sizes that fit 64 bits.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -95,9 +96,12 @@ void check_gate_activation(Checker& c, const char* name, int32_t value) noexcept
 
 double check_scale(Checker& c, int32_t mode, double scale, int64_t K) noexcept {
   c.choice("scale_mode", mode, 2, "0 (DEFAULT) or 1 (VALUE)");
-  if (mode != SLUICE_SCALE_VALUE) return 1.0 / std::sqrt(static_cast<double>(K));
-  if (c.ok() && !std::isfinite(scale)) c.fail("scale = %g, expected a finite number", scale);
-  return scale;
+  const bool given = mode == SLUICE_SCALE_VALUE;
+  if (c.ok() && given && !std::isfinite(scale)) {
+    c.fail("scale = %g, expected a finite number", scale);
+  }
+  if (!c.ok()) return 0;
+  return given ? scale : 1.0 / std::sqrt(static_cast<double>(K));
 }
 
 int64_t check_grouped(Checker& c, const char* name, int64_t HV, int64_t H) noexcept {
