@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "cuda/device/instance.h"
 #include "cuda/machine.h"
 #include "sluice/status.hpp"
 
@@ -15,6 +16,11 @@ namespace sluice::cuda {
 struct GridSize {
   unsigned x = 1, y = 1, z = 1;
 };
+
+/// As many CTAs as items that they take in turn, as far as a launch may have so many, or `most`.
+constexpr GridSize grid_of(int64_t items, int64_t most = (int64_t{1} << 31) - 1) noexcept {
+  return {static_cast<unsigned>(items < most ? items : most)};
+}
 
 /// Size of a launch.
 struct LaunchShape {
@@ -52,10 +58,17 @@ class Launcher {
                   const Parameters&... parameters) noexcept {
     (*this)(reinterpret_cast<const void*>(kernel), shape, parameters...);
   }
+  template <class... Parameters>
+  void operator()(const device::Instance& instance, const GridSize& grid,
+                  const Parameters&... parameters) noexcept {
+    (*this)(instance.kernel, {grid, instance.threads, instance.shared_bytes}, parameters...);
+  }
   /// Enqueues zeros over `bytes` of device memory.
   void clear(void* memory, size_t bytes) noexcept;
   /// Makes a cudaError_t this call's failure, unless it failed before; cudaSuccess changes nothing.
   void note(int error) noexcept;
+  /// Likewise what the driver will not take: cudaErrorInvalidValue.
+  void note_invalid() noexcept { note(1); }
 
  private:
   int enqueue(const void* kernel, const LaunchShape& shape, void** arguments) noexcept;
@@ -73,6 +86,24 @@ template <class... Taken>
 int load_kernel(void (*kernel)(Taken...)) noexcept {
   return load_kernel(reinterpret_cast<const void*>(kernel));
 }
+
+/// Loads kernels, one after the other, until one fails; null is none.
+class KernelLoader {
+ public:
+  void operator()(const void* kernel) noexcept {
+    if (kernel != nullptr && error_ == 0) error_ = load_kernel(kernel);
+  }
+  void operator()(const device::Instance& instance) noexcept { (*this)(instance.kernel); }
+  template <class Instances, size_t kCount>
+  void operator()(const Instances (&list)[kCount]) noexcept {
+    for (const auto& each : list) (*this)(each);
+  }
+  /// @return a cudaError_t
+  int error() const noexcept { return error_; }
+
+ private:
+  int error_ = 0;
+};
 
 /// Lets a kernel have that much dynamic shared memory on a device, which must be current. PERF the
 /// driver is asked once a kernel and device, not once a launch.

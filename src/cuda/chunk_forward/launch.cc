@@ -33,61 +33,41 @@ bool encode_v(PrefillParams& p, const MappedTensors& tensors, int columns) noexc
   return tile::encode_token_map(&p.v, tensors.v, 64, static_cast<uint32_t>(columns) / 64);
 }
 
-using GetInstance = const Instance& (*)(bool l2norm) noexcept;
-/// By dtype, K and columns of a work item: bfloat16 first, larger ones first.
-constexpr GetInstance kInstances[2][2][2] = {
-    {{chunk_forward::bf16_k128_v128, chunk_forward::bf16_k128_v64},
-     {chunk_forward::bf16_k64_v128, chunk_forward::bf16_k64_v64}},
-    {{chunk_forward::fp16_k128_v128, chunk_forward::fp16_k128_v64},
-     {chunk_forward::fp16_k64_v128, chunk_forward::fp16_k64_v64}}};
-/// By dtype; K and columns: 128 and 128, 128 and 64, 64 and 64.
-constexpr GetInstance kTransitions[2][3] = {
-    {chunk_forward::bf16_k128_v128_transition, chunk_forward::bf16_k128_v64_transition,
-     chunk_forward::bf16_k64_v64_transition},
-    {chunk_forward::fp16_k128_v128_transition, chunk_forward::fp16_k128_v64_transition,
-     chunk_forward::fp16_k64_v64_transition}};
+using GetPasses = const chunk_forward::PassInstances& (*)() noexcept;
+/// By dtype, K and columns of a work item: bfloat16 first, smaller ones first; as all of these.
+constexpr GetPasses kGated[2][2][2] = {
+    {{chunk_forward::bf16_k64_v64, chunk_forward::bf16_k64_v128},
+     {chunk_forward::bf16_k128_v64, chunk_forward::bf16_k128_v128}},
+    {{chunk_forward::fp16_k64_v64, chunk_forward::fp16_k64_v128},
+     {chunk_forward::fp16_k128_v64, chunk_forward::fp16_k128_v128}}};
 
-using GetLinear = const Instance& (*)(int columns) noexcept;
-/// Of linear attention, by dtype and K.
-constexpr GetLinear kLinear[2][2] = {{linear_attention::bf16_k128, linear_attention::bf16_k64},
-                                     {linear_attention::fp16_k128, linear_attention::fp16_k64}};
-constexpr GetLinear kLinearTransitions[2][2] = {
-    {linear_attention::bf16_k128_transition, linear_attention::bf16_k64_transition},
-    {linear_attention::fp16_k128_transition, linear_attention::fp16_k64_transition}};
+using GetLinear = const linear_attention::PassInstances& (*)() noexcept;
+constexpr GetLinear kLinear[2][2] = {{linear_attention::bf16_k64, linear_attention::bf16_k128},
+                                     {linear_attention::fp16_k64, linear_attention::fp16_k128}};
+using GetByK = const linear_attention::InstancesByK& (*)() noexcept;
+constexpr GetByK kClusters[2] = {linear_attention::bf16_cluster, linear_attention::fp16_cluster};
+constexpr GetByK kPrefixes[2] = {linear_attention::bf16_prefix, linear_attention::fp16_prefix};
 
-const Instance& cluster_instance(bool is_bf16, int K) noexcept {
-  return is_bf16 ? linear_attention::bf16_cluster(K) : linear_attention::fp16_cluster(K);
-}
+using GetKey = const chunk_forward::KeyInstances& (*)() noexcept;
+constexpr GetKey kKey[2][2] = {{chunk_forward::bf16_key_k64, chunk_forward::bf16_key_k128},
+                               {chunk_forward::fp16_key_k64, chunk_forward::fp16_key_k128}};
+using GetPreparations = const device::InstancesBySize& (*)() noexcept;
+constexpr GetPreparations kPreparations[2] = {chunk_forward::bf16_key_preparation,
+                                              chunk_forward::fp16_key_preparation};
 
-const Instance& prefix_instance(bool is_bf16, int K) noexcept {
-  return is_bf16 ? linear_attention::bf16_prefix(K) : linear_attention::fp16_prefix(K);
-}
+int type_of(const MappedTensors& tensors) noexcept { return tensors.q.is_bf16 ? 0 : 1; }
 
-using GetKey = const Instance& (*)(bool delta, int columns, bool output) noexcept;
-/// With key-wise gates, by dtype and K.
-constexpr GetKey kKey[2][2] = {{chunk_forward::bf16_key_k128, chunk_forward::bf16_key_k64},
-                               {chunk_forward::fp16_key_k128, chunk_forward::fp16_key_k64}};
-
-const Instance& key_preparation(bool is_bf16, int K, bool l2norm) noexcept {
-  return is_bf16 ? chunk_forward::bf16_key_preparation(K, l2norm)
-                 : chunk_forward::fp16_key_preparation(K, l2norm);
-}
-
-/// The main pass with items of so many columns; see also transition_instance().
-const Instance& main_instance(const PrefillParams& p, const MappedTensors& tensors, int columns) {
-  const int type = tensors.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
-  if (p.has_key_gates()) return kKey[type][of_k](p.key.delta, columns, true);
-  if (p.linear) return kLinear[type][of_k](columns);
-  return kInstances[type][of_k][columns == 128 ? 0 : 1](tensors.l2norm);
-}
-
-/// The transition pass, and the main pass behind one that had first segments.
-const Instance& transition_instance(const PrefillParams& p, const MappedTensors& tensors,
-                                    int columns) {
-  const int type = tensors.q.is_bf16 ? 0 : 1;
-  if (p.has_key_gates()) return kKey[type][p.K == 128 ? 0 : 1](p.key.delta, columns, false);
-  if (p.linear) return kLinearTransitions[type][p.K == 128 ? 0 : 1](columns);
-  return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tensors.l2norm);
+/// A pass with items of so many columns: the main one, or the transition pass, and the main pass
+/// behind one that had first segments.
+const Instance& pass_instance(const PrefillParams& p, const MappedTensors& tensors, int columns,
+                              bool transition) {
+  const int type = type_of(tensors), of_k = p.K / 128, wide = columns / 128;
+  const auto choose = [&](const auto& passes) -> const auto& {
+    return transition ? passes.transition : passes.main;
+  };
+  if (p.has_key_gates()) return choose(kKey[type][of_k]())[p.key.delta][wide];
+  if (p.linear) return choose(kLinear[type][of_k]())[wide];
+  return choose(kGated[type][of_k][wide]())[tensors.l2norm];
 }
 
 /// The passes of one call. Each of them may begin while the one before it ends, but for the first,
@@ -114,10 +94,10 @@ struct Passes {
   }
   /// At most one CTA a multiprocessor.
   void launch_persistent(const Instance& instance, int64_t items) noexcept {
-    launch(instance, {static_cast<unsigned>(std::min<int64_t>(items, cut().multiprocessors))});
+    launch(instance, grid_of(items, cut().multiprocessors));
   }
   void encode(bool encoded) noexcept {
-    if (!encoded) launcher.note(cudaErrorInvalidValue);
+    if (!encoded) launcher.note_invalid();
   }
 };
 
@@ -141,7 +121,7 @@ void prepare_tokens(Passes& pass) noexcept {
   if (!p.prepared.exists() || p.T == 0) return;
   const tile::TokenTensor& q = pass.tensors.q;
   pass.launch_with(chunk_forward::token_preparation(q.is_bf16, p.K),
-                   {static_cast<unsigned>(chunk_forward::prepared_items(p))},
+                   grid_of(chunk_forward::prepared_items(p)),
                    chunk_forward::KeyRows{rows_of(q), rows_of(pass.tensors.k)});
   chunk_forward::read_prepared(&p);
 }
@@ -153,8 +133,8 @@ void launch_preparation(Passes& pass) noexcept {
   const int64_t records = device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV,
                 most = int64_t{pass.cut().multiprocessors} *
                        chunk_forward::key_preparations(pass.tensors.q.is_bf16);
-  pass.launch(key_preparation(pass.tensors.q.is_bf16, p.K, pass.tensors.l2norm),
-              {static_cast<unsigned>(std::min(records, most))});
+  pass.launch(kPreparations[type_of(pass.tensors)]()[p.K / 128][pass.tensors.l2norm],
+              grid_of(records, most));
 }
 
 /// N and M, and the first segments where these lead.
@@ -164,7 +144,7 @@ void launch_transitions(Passes& pass, int64_t pairs) noexcept {
   const int64_t leading = device::leading_items(pass.cut(), p.N * p.HV, p.V);
   pass.encode(encode_v(p, pass.tensors, columns));
   if (leading > 0) p.end_ticket = static_cast<uint32_t>(leading);
-  pass.launch_persistent(transition_instance(p, pass.tensors, columns),
+  pass.launch_persistent(pass_instance(p, pass.tensors, columns, true),
                          leading + pairs * ((p.V + (p.linear ? 0 : p.K)) / columns));
   if (leading > 0) {
     p.first_ticket = static_cast<uint32_t>(leading);
@@ -183,7 +163,7 @@ void launch_join(Passes& pass) noexcept {
   }
   const Instance& join = linear_attention::join();
   const int64_t joins = heads * (p.K * p.V / (4 * int64_t{join.threads}));
-  pass.launch(join, {static_cast<unsigned>(std::min(joins, kMostJoins))});
+  pass.launch(join, grid_of(joins, kMostJoins));
 }
 
 /// What runs between planner and main pass.
@@ -193,7 +173,7 @@ void launch_segments(Passes& pass) noexcept {
     const Instance& horizon =
         pass.params.has_key_gates() ? chunk_forward::key_horizon() : chunk_forward::horizon();
     const int64_t warps = horizon.threads / 32;
-    pass.launch(horizon, {static_cast<unsigned>((pairs + warps - 1) / warps)});
+    pass.launch(horizon, grid_of((pairs + warps - 1) / warps));
   }
   launch_transitions(pass, pairs);
   launch_join(pass);
@@ -206,9 +186,7 @@ void launch_main(Passes& pass, int columns) noexcept {
   const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = pass.cut().multiprocessors;
   if (p.T > 0) pass.encode(encode_v(pass.params, pass.tensors, columns));
   const bool leads = device::leading_items(pass.cut(), p.N * p.HV, p.V) > 0;
-  pass.launch_persistent(leads ? transition_instance(p, pass.tensors, columns)
-                               : main_instance(p, pass.tensors, columns),
-                         may_cut ? most : items);
+  pass.launch_persistent(pass_instance(p, pass.tensors, columns, leads), may_cut ? most : items);
 }
 
 /// Whole sequences of equal length, the last round of them in items of half as many columns.
@@ -221,7 +199,7 @@ void launch_halved(Passes& pass) noexcept {
   p.first_ticket = static_cast<uint32_t>(2 * whole);
   p.end_ticket = ~uint32_t{0};
   pass.encode(encode_v(p, pass.tensors, 64));
-  pass.launch_persistent(main_instance(p, pass.tensors, 64), 2 * (items - whole));
+  pass.launch_persistent(pass_instance(p, pass.tensors, 64, false), 2 * (items - whole));
 }
 
 /// The one launch of CutRule::kCluster.
@@ -229,9 +207,8 @@ void launch_clusters(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
   const int32_t ctas = pass.cut().cluster_ctas;
   pass.encode(encode_v(pass.params, pass.tensors, 128));
-  pass.launch(cluster_instance(pass.tensors.q.is_bf16, p.K),
-              {static_cast<unsigned>(int64_t{p.N} * p.HV * (p.V / 128) * ctas)},
-              static_cast<unsigned>(ctas));
+  pass.launch(kClusters[type_of(pass.tensors)]()[p.K / 128],
+              grid_of(int64_t{p.N} * p.HV * (p.V / 128) * ctas), static_cast<unsigned>(ctas));
 }
 
 /// The one launch of CutRule::kPrefix.
@@ -239,33 +216,23 @@ void launch_prefix(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
   const int64_t tokens = int64_t{pass.cut().prefix_blocks} * 128;
   pass.encode(encode_v(pass.params, pass.tensors, 128));
-  pass.launch(prefix_instance(pass.tensors.q.is_bf16, p.K),
+  pass.launch(kPrefixes[type_of(pass.tensors)]()[p.K / 128],
               {static_cast<unsigned>(p.HV * (p.V / 128)),
                static_cast<unsigned>((p.T + tokens - 1) / tokens), static_cast<unsigned>(p.N)});
 }
 
-/// Calls load(instance) for each, until one fails.
-template <class... Instances>
-int load_all(const Instances&... instances) noexcept {
-  int error = 0;
-  ((error = error != 0 ? error : load_kernel(instances.kernel)), ...);
-  return error;
-}
-
-int load_joins() noexcept {
-  int error = 0;
-  for (const int columns : chunk_forward::kJoinColumns) {
-    if (error == 0) {
-      error = load_all(chunk_forward::join(64, columns), chunk_forward::join(128, columns));
-    }
+/// Of cut sequences, and of summaries.
+void load_joins(KernelLoader& load) noexcept {
+  for (const int K : {64, 128}) {
+    for (const int columns : chunk_forward::kJoinColumns) load(chunk_forward::join(K, columns));
+    load(chunk_forward::summary_join(K));
   }
-  return error;
 }
 
 }  // namespace
 
 int resident_clusters(int ctas, int device) noexcept {
-  const Instance& instance = cluster_instance(true, 128);
+  const Instance& instance = linear_attention::bf16_cluster()[1];
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = static_cast<unsigned>(ctas);
@@ -287,61 +254,40 @@ int resident_clusters(int ctas, int device) noexcept {
 
 int load_gated_delta() noexcept {
   using namespace chunk_forward;
-  int error = load_joins();
-  if (error == 0)
-    error =
-        load_all(planner(), horizon(), token_preparation(true, 64), token_preparation(true, 128),
-                 token_preparation(false, 64), token_preparation(false, 128),
-                 summary_planner(false), summary_join(64), summary_join(128));
-  for (const auto& of_type : kInstances) {
+  KernelLoader load;
+  load_joins(load);
+  load(planner()), load(horizon()), load(summary_planner(false));
+  for (const bool is_bf16 : {true, false}) {
+    for (const int K : {64, 128}) load(token_preparation(is_bf16, K));
+  }
+  for (const auto& of_type : kGated) {
     for (const auto& of_k : of_type) {
-      for (const GetInstance get : of_k)
-        error = error != 0 ? error : load_all(get(false), get(true));
+      for (const GetPasses get : of_k) load(get().main), load(get().transition);
     }
   }
-  for (const auto& of_type : kTransitions) {
-    for (const GetInstance get : of_type)
-      error = error != 0 ? error : load_all(get(false), get(true));
-  }
-  return error;
+  return load.error();
 }
 
 int load_key_gates() noexcept {
-  int error = load_joins();
-  if (error == 0) {
-    error = load_all(chunk_forward::planner(), chunk_forward::key_horizon(),
-                     chunk_forward::summary_planner(true), chunk_forward::summary_join(64),
-                     chunk_forward::summary_join(128));
-  }
+  using namespace chunk_forward;
+  KernelLoader load;
+  load_joins(load);
+  load(planner()), load(key_horizon()), load(summary_planner(true));
   for (const int type : {0, 1}) {
-    for (const int of_k : {0, 1}) {
-      if (error != 0) return error;
-      const int K = of_k == 0 ? 128 : 64;
-      error = load_all(key_preparation(type == 0, K, false), key_preparation(type == 0, K, true));
-      for (const bool delta : {false, true}) {
-        const GetKey get = kKey[type][of_k];
-        if (error == 0) {
-          error = load_all(get(delta, 128, true), get(delta, 64, true), get(delta, K, false),
-                           get(delta, 64, false));
-        }
-      }
-    }
+    load(kPreparations[type]());
+    for (const GetKey get : kKey[type]) load(get().main), load(get().transition);
   }
-  return error;
+  return load.error();
 }
 
 int load_linear_attention() noexcept {
-  int error = load_all(chunk_forward::planner(), linear_attention::join());
+  KernelLoader load;
+  load(chunk_forward::planner()), load(linear_attention::join());
   for (const int type : {0, 1}) {
-    for (const int K : {64, 128}) {
-      const int of_k = K == 128 ? 0 : 1;
-      const GetLinear main = kLinear[type][of_k], transition = kLinearTransitions[type][of_k];
-      if (error != 0) return error;
-      error = load_all(main(64), main(128), transition(64), transition(128),
-                       cluster_instance(type == 0, K), prefix_instance(type == 0, K));
-    }
+    for (const GetLinear get : kLinear[type]) load(get().main), load(get().transition);
+    load(kClusters[type]()), load(kPrefixes[type]());
   }
-  return error;
+  return load.error();
 }
 
 void launch(PrefillParams params, const MappedTensors& tensors, void* workspace,
@@ -382,10 +328,10 @@ void launch_summary(PrefillParams params, const MappedTensors& tensors,
   prepare_tokens(pass);
   const Instance& planner = chunk_forward::summary_planner(p.has_key_gates());
   const int64_t warps = planner.threads / 32;
-  pass.launch_with(planner, {static_cast<unsigned>((pairs + warps - 1) / warps)}, out);
+  pass.launch_with(planner, grid_of((pairs + warps - 1) / warps), out);
   if (p.T > 0) launch_transitions(pass, int64_t{pass.cut().most_boundaries} * p.HV);
   const int64_t slices = (p.V + p.K) / chunk_forward::kSummaryColumns;
-  pass.launch_with(chunk_forward::summary_join(p.K), {static_cast<unsigned>(pairs * slices)}, out);
+  pass.launch_with(chunk_forward::summary_join(p.K), grid_of(pairs * slices), out);
 }
 
 }  // namespace sluice::cuda::prefill

@@ -15,6 +15,15 @@ struct Instance {
   unsigned threads;
 };
 
+/// Instances of a kernel by K, 64 and then 128, and by one thing more.
+using InstancesBySize = Instance[2][2];
+
+/// The address of a kernel, as launches take it.
+template <class... Parameters>
+const void* address_of(void (*kernel)(Parameters...)) noexcept {
+  return reinterpret_cast<const void*>(kernel);
+}
+
 }  // namespace sluice::cuda::device
 
 #endif  // SLUICE_CUDA_DEVICE_INSTANCE_H_

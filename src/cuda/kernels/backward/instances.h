@@ -4,17 +4,12 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_INSTANCES_H_
 
 #include "cuda/device/instance.h"
+#include "cuda/kernels/backward/launch.h"
 
 namespace sluice::cuda::backward {
 
 /// All take (BackwardParams, int64 items). narrow: K up to kNarrowK.
-const void* prepare(bool narrow) noexcept;
-const void* local() noexcept;
-const void* chain() noexcept;
-const void* gradients() noexcept;
-const void* keys_of_heads(bool narrow) noexcept;
-const void* head_sums() noexcept;
-const void* chunk_sums() noexcept;
+const void* plain_instance(Kernel kernel, bool narrow) noexcept;
 
 /// With key-wise gates; they take (KeyBackwardParams, int64 items).
 const void* key_tokens() noexcept;

@@ -1,9 +1,5 @@
 // Launches the tensor-core kernels of chunk_backward: encodes tensor maps and picks instances.
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
-
 #include "cuda/kernels/backward/instances.h"
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/backward/tile_config.h"
@@ -12,7 +8,8 @@
 namespace sluice::cuda::backward {
 namespace {
 
-constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1, kMaxGridRows = (int64_t{1} << 16) - 1;
+/// Of a grid, along y.
+constexpr int64_t kMaxGridRows = (int64_t{1} << 16) - 1;
 
 const RowInstances& rows_of(const BackwardParams& params) noexcept {
   return params.d_o.number == Number::kBfloat16 ? bf16_rows() : fp16_rows();
@@ -30,15 +27,6 @@ device::Instance both_chains_of(const BackwardParams& params) noexcept {
 bool encode(CUtensorMap* map, const tile::TokenTensor& tensor, uint32_t rows,
             uint32_t blocks) noexcept {
   return tensor.data == nullptr || tile::encode_token_map(map, tensor, rows, blocks);
-}
-
-template <class Params>
-void run(const device::Instance& instance, const Params& params, int64_t items, int64_t most,
-         Launcher& launcher) noexcept {
-  launcher(
-      instance.kernel,
-      {{static_cast<unsigned>(std::min(items, most))}, instance.threads, instance.shared_bytes},
-      params, items);
 }
 
 /// Fills in a chain's parameters but for its maps.
@@ -72,13 +60,12 @@ bool is_wide(const BackwardParams& params, const Launcher& launcher) noexcept {
 void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& launcher) noexcept {
   deal_items(wide, chain == Chain::kStates, 0, launcher.machine().multiprocessors, &p);
   if (p.items == 0) return;
-  if (!encoded) return launcher.note(cudaErrorInvalidValue);
+  if (!encoded) return launcher.note_invalid();
   const ChainInstances& chains = chains_of(p.all);
   const auto which = static_cast<int>(chain);
   const device::Instance& instance =
       p.all.window.exists() ? chains.window[which] : chains.chain[which][wide];
-  launcher(instance.kernel,
-           {{static_cast<unsigned>(p.ctas)}, instance.threads, instance.shared_bytes}, p);
+  launcher(instance, grid_of(p.ctas), p);
 }
 
 void run_solve(Solve which, const BackwardParams& params, Launcher& launcher) noexcept {
@@ -88,36 +75,24 @@ void run_solve(Solve which, const BackwardParams& params, Launcher& launcher) no
   const device::Instance& instance = rows_of(params).solve[static_cast<int>(which)];
   // PERF where there are few, value heads have CTAs of their own.
   const bool few = items < kSolveCtas * launcher.machine().multiprocessors;
-  launcher(instance.kernel,
-           {{static_cast<unsigned>(std::min(items, kMaxGrid)),
-             few ? static_cast<unsigned>(std::min(p.r, kMaxGridRows)) : 1},
-            instance.threads,
-            instance.shared_bytes},
-           params, items);
+  GridSize grid = grid_of(items);
+  if (few) grid.y = grid_of(p.r, kMaxGridRows).x;
+  launcher(instance, grid, params, items);
 }
 
 }  // namespace
 
 int load_tile_kernels() noexcept {
-  int error = 0;
-  const auto load = [&](const device::Instance& instance) {
-    if (error == 0 && instance.kernel != nullptr) error = load_kernel(instance.kernel);
-  };
+  KernelLoader load;
   for (const auto get : {bf16_rows, fp16_rows}) {
     const RowInstances& rows = get();
-    load(rows.maxima);
-    for (const device::Instance& instance : rows.solve) load(instance);
-    for (const device::Instance& instance : rows.gradients) load(instance);
-    load(rows.window_gradients);
+    load(rows.maxima), load(rows.solve), load(rows.gradients), load(rows.window_gradients);
     load(rows.values);
   }
-  for (const auto get : {bf16_chains, fp16_chains}) {
-    for (const auto& widths : get().chain) load(widths[0]), load(widths[1]);
-    for (const device::Instance& instance : get().window) load(instance);
-  }
+  for (const auto get : {bf16_chains, fp16_chains}) load(get().chain), load(get().window);
   for (const auto get : {bf16_both_chains, fp16_both_chains}) load(get());
   for (const bool narrow : {false, true}) load(segment_fold(narrow));
-  return error;
+  return load.error();
 }
 
 void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -128,7 +103,7 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
   const int64_t items = slot_count(params) * params.stage.HV;
   if (params.maxima == nullptr || items == 0) return;
-  run(rows_of(params).maxima, params, items, kMaxGrid, launcher);
+  launcher(rows_of(params).maxima, grid_of(items), params, items);
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -157,7 +132,7 @@ void launch_fold(const BackwardParams& params, Launcher& launcher) noexcept {
   const device::Instance fold = segment_fold(params.stage.K == 64);
   const int64_t items = 2 * fold_chains(params.cut, params.stage.N) * params.stage.HV *
                         (params.stage.V / kFoldColumns);
-  run(fold, params, items, kMaxGrid, launcher);
+  launcher(fold, grid_of(items), params, items);
 }
 
 namespace {
@@ -169,8 +144,7 @@ void run_both(const device::Instance& instance, BothChainsParams& p, int64_t mos
   deal_items(false, true, p.gradients.ctas, most_each, &p.states);
   const int ctas = p.gradients.ctas + p.states.ctas;
   if (ctas == 0) return;
-  launcher(instance.kernel,
-           {{static_cast<unsigned>(ctas)}, instance.threads, instance.shared_bytes}, p);
+  launcher(instance, grid_of(ctas), p);
 }
 
 /// A pass over segments. PERF gradients come first, whose items take longest; CTAs of states begin
@@ -197,7 +171,7 @@ void launch_chains(const BackwardParams& params, const TileTensors& tensors,
   }
   BothChainsParams p{};
   if (!fill_states(params, tensors, &p.states) || !fill_gradients(params, tensors, &p.gradients)) {
-    return launcher.note(cudaErrorInvalidValue);
+    return launcher.note_invalid();
   }
   if (!params.cut.exists()) {
     return run_both(both_chains_of(params), p, multiprocessors / 2, launcher);
@@ -219,12 +193,13 @@ void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
                        encode(&p.d_o, tensors.d_o, 64, 2) && encode(&p.e, tensors.e, 64, 2) &&
                        (!params.delta_rule || encode(&p.dv, tensors.dv, 64, 2)) &&
                        encode(&p.S, tensors.S, 128, 2) && encode(&p.D, tensors.D, 128, 2);
-  if (!encoded) return launcher.note(cudaErrorInvalidValue);
+  if (!encoded) return launcher.note_invalid();
   const RowInstances& rows = rows_of(params);
-  run(params.window.exists() ? rows.window_gradients : rows.gradients[params.delta_rule], p, items,
-      launcher.machine().multiprocessors, launcher);
+  launcher(params.window.exists() ? rows.window_gradients : rows.gradients[params.delta_rule],
+           grid_of(items, launcher.machine().multiprocessors), p, items);
   if (has_value_rows(params)) {
-    run(rows.values, params, slot_count(params) * stage.HV, kMaxGrid, launcher);
+    const int64_t values = slot_count(params) * stage.HV;
+    launcher(rows.values, grid_of(values), params, values);
   }
 }
 

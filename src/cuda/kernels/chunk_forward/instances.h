@@ -7,34 +7,37 @@
 
 namespace sluice::cuda::chunk_forward {
 
-using device::Instance;  // kernels take one PrefillParams by value
+using device::Instance, device::InstancesBySize;  // kernels take one PrefillParams by value
 
-/// By dtype, K, and columns of V of a work item. Main pass:
-const Instance& bf16_k128_v128(bool l2norm) noexcept;
-const Instance& bf16_k128_v64(bool l2norm) noexcept;
-const Instance& bf16_k64_v128(bool l2norm) noexcept;
-const Instance& bf16_k64_v64(bool l2norm) noexcept;
-const Instance& fp16_k128_v128(bool l2norm) noexcept;
-const Instance& fp16_k128_v64(bool l2norm) noexcept;
-const Instance& fp16_k64_v128(bool l2norm) noexcept;
-const Instance& fp16_k64_v64(bool l2norm) noexcept;
-/// Transition pass; its work items have columns of K too, so that they are no wider than K:
-const Instance& bf16_k128_v128_transition(bool l2norm) noexcept;
-const Instance& bf16_k128_v64_transition(bool l2norm) noexcept;
-const Instance& bf16_k64_v64_transition(bool l2norm) noexcept;
-const Instance& fp16_k128_v128_transition(bool l2norm) noexcept;
-const Instance& fp16_k128_v64_transition(bool l2norm) noexcept;
-const Instance& fp16_k64_v64_transition(bool l2norm) noexcept;
-/// With key-wise gates, by K: the preparation of all chunks; main and transition pass by columns of a
-/// work item, of the gated delta rule or linear attention.
+/// Main and transition pass of items as wide, without l2 norms and with them. A transition pass has
+/// columns of K too, so that it is no wider than K: none where it would be.
+struct PassInstances {
+  Instance main[2], transition[2];
+};
+/// By dtype, K, and columns of V of a work item:
+const PassInstances& bf16_k128_v128() noexcept;
+const PassInstances& bf16_k128_v64() noexcept;
+const PassInstances& bf16_k64_v128() noexcept;
+const PassInstances& bf16_k64_v64() noexcept;
+const PassInstances& fp16_k128_v128() noexcept;
+const PassInstances& fp16_k128_v64() noexcept;
+const PassInstances& fp16_k64_v128() noexcept;
+const PassInstances& fp16_k64_v64() noexcept;
+
+/// With key-wise gates the preparation of all chunks, by K and whether there are l2 norms.
 /// CTAs of the preparation that a multiprocessor has at once. WHY two: float16 takes more registers.
 constexpr int key_preparations(bool is_bf16) { return is_bf16 ? 3 : 2; }
-const Instance& bf16_key_preparation(int K, bool l2norm) noexcept;
-const Instance& fp16_key_preparation(int K, bool l2norm) noexcept;
-const Instance& bf16_key_k128(bool delta, int columns, bool output) noexcept;
-const Instance& bf16_key_k64(bool delta, int columns, bool output) noexcept;
-const Instance& fp16_key_k128(bool delta, int columns, bool output) noexcept;
-const Instance& fp16_key_k64(bool delta, int columns, bool output) noexcept;
+const InstancesBySize& bf16_key_preparation() noexcept;
+const InstancesBySize& fp16_key_preparation() noexcept;
+/// The passes, of linear attention and of the gated delta rule, by columns of a work item: 64, then
+/// 128.
+struct KeyInstances {
+  Instance main[2][2], transition[2][2];
+};
+const KeyInstances& bf16_key_k128() noexcept;
+const KeyInstances& bf16_key_k64() noexcept;
+const KeyInstances& fp16_key_k128() noexcept;
+const KeyInstances& fp16_key_k64() noexcept;
 /// Ahead of all passes but the planner, where q and k go through the norm; takes KeyRows too.
 const Instance& token_preparation(bool is_bf16, int K) noexcept;
 /// Before the transition pass: the planner, and the look back for heads that forget.

@@ -2,10 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/chunk_h/launch.h"
 
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
-
 #include "cuda/kernels/chunk_h/config.h"
 
 namespace sluice::cuda::chunk_h {
@@ -24,15 +20,9 @@ bool encode_maps(StatesParams& p, const MappedTensors& tensors) noexcept {
 }  // namespace
 
 int load_kernels() noexcept {
-  int error = 0;
-  for (const int columns : {64, 128}) {
-    for (const bool wide : {false, true}) {
-      for (const auto get : {bf16, fp16}) {
-        if (error == 0) error = load_kernel(get(wide, columns).kernel);
-      }
-    }
-  }
-  return error;
+  KernelLoader load;
+  load(bf16()), load(fp16());
+  return load.error();
 }
 
 void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
@@ -44,10 +34,9 @@ void launch(const device::StageParams& params, const MappedTensors& tensors, int
   StatesParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
-  if (params.T > 0 && !encode_maps(p, tensors)) return launcher.note(cudaErrorInvalidValue);
-  const Instance& instance = (tensors.k.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, multiprocessors));
-  launcher(instance.kernel, {{ctas}, instance.threads, instance.shared_bytes}, p, items);
+  if (params.T > 0 && !encode_maps(p, tensors)) return launcher.note_invalid();
+  const InstancesBySize& instances = tensors.k.is_bf16 ? bf16() : fp16();
+  launcher(instances[params.K / 128][columns / 128], grid_of(items, multiprocessors), p, items);
 }
 
 }  // namespace sluice::cuda::chunk_h

@@ -65,11 +65,11 @@ struct OutputParams {
   int32_t h_per_batch;  ///< states between those of neighbouring batch entries
 };
 
-using device::Instance;
+using device::InstancesBySize;
 
-/// By dtype; `wide`: K = 128, else 64; `columns` of V of a work item: 128 or 64.
-const Instance& bf16(bool wide, int columns) noexcept;
-const Instance& fp16(bool wide, int columns) noexcept;
+/// By K, and by columns of V of a work item: 64, then 128.
+const InstancesBySize& bf16() noexcept;
+const InstancesBySize& fp16() noexcept;
 
 }  // namespace sluice::cuda::chunk_o
 

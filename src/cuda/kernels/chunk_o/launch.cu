@@ -2,10 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/chunk_o/launch.h"
 
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
-
 #include "cuda/kernels/chunk_o/config.h"
 
 namespace sluice::cuda::chunk_o {
@@ -23,15 +19,9 @@ bool encode_maps(OutputParams& p, const MappedTensors& tensors, uint32_t columns
 }  // namespace
 
 int load_kernels() noexcept {
-  int error = 0;
-  for (const int columns : {64, 128}) {
-    for (const bool wide : {false, true}) {
-      for (const auto get : {bf16, fp16}) {
-        if (error == 0) error = load_kernel(get(wide, columns).kernel);
-      }
-    }
-  }
-  return error;
+  KernelLoader load;
+  load(bf16()), load(fp16());
+  return load.error();
 }
 
 void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
@@ -44,12 +34,11 @@ void launch(const device::StageParams& params, const MappedTensors& tensors, int
   p.stage = params;
   p.h_per_batch = h_per_batch;
   if (!encode_maps(p, tensors, static_cast<uint32_t>(columns))) {
-    return launcher.note(cudaErrorInvalidValue);
+    return launcher.note_invalid();
   }
-  const Instance& instance = (tensors.q.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
-  const auto ctas =
-      static_cast<unsigned>(std::min<int64_t>(items, launcher.machine().multiprocessors));
-  launcher(instance.kernel, {{ctas}, instance.threads, instance.shared_bytes}, p, items);
+  const InstancesBySize& instances = tensors.q.is_bf16 ? bf16() : fp16();
+  launcher(instances[params.K / 128][columns / 128],
+           grid_of(items, launcher.machine().multiprocessors), p, items);
 }
 
 }  // namespace sluice::cuda::chunk_o

@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_GENERIC_INSTANCES_H_
 
+#include "cuda/device/instance.h"
+
 namespace sluice::cuda::generic {
 
 /// The kernel for K up to the number in its name, with key-wise gates or others: takes

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/generic/launch.h"
 
-#include <algorithm>
-
 #include "cuda/kernels/generic/config.h"
 #include "cuda/kernels/generic/instances.h"
 
@@ -20,20 +18,18 @@ const void* kernel_for(int64_t K, bool key_wise) noexcept {
 }  // namespace
 
 int load_kernels() noexcept {
+  KernelLoader load;
   for (const int64_t K : {32, 64, 128, 256, 512}) {
-    for (const bool key_wise : {false, true}) {
-      if (const int error = load_kernel(kernel_for(K, key_wise)); error != 0) return error;
-    }
+    for (const bool key_wise : {false, true}) load(kernel_for(K, key_wise));
   }
-  return 0;
+  return load.error();
 }
 
 void launch(const GenericParams& params, Launcher& launcher) noexcept {
   const int64_t slice = slice_of(params.K), slices = (params.V + slice - 1) / slice,
                 items = params.N * params.HV * slices;
   if (items == 0) return;
-  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
-  LaunchShape shape{{static_cast<unsigned>(std::min(items, kMaxGrid))}, kThreads};
+  LaunchShape shape{grid_of(items), kThreads};
   const bool key_wise = params.key_gate.data != nullptr;
   shape.shared_bytes = key_wise ? key_bytes(params.K) : 0;
   shape.follows = false;

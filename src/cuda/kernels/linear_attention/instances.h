@@ -9,23 +9,22 @@ namespace sluice::cuda::linear_attention {
 
 using device::Instance;
 
-/// By dtype and K; `columns` of V of a work item: 128 or 64.
-const Instance& bf16_k128(int columns) noexcept;
-const Instance& bf16_k64(int columns) noexcept;
-const Instance& fp16_k128(int columns) noexcept;
-const Instance& fp16_k64(int columns) noexcept;
-/// The transition pass.
-const Instance& bf16_k128_transition(int columns) noexcept;
-const Instance& bf16_k64_transition(int columns) noexcept;
-const Instance& fp16_k128_transition(int columns) noexcept;
-const Instance& fp16_k64_transition(int columns) noexcept;
+/// Main and transition pass by dtype, K and columns of V of a work item: 64, then 128.
+struct PassInstances {
+  Instance main[2], transition[2];
+};
+const PassInstances& bf16_k128() noexcept;
+const PassInstances& bf16_k64() noexcept;
+const PassInstances& fp16_k128() noexcept;
+const PassInstances& fp16_k64() noexcept;
 const Instance& join() noexcept;
-/// Segments of a sequence as the CTAs of a cluster, by dtype; 128 columns of V.
-const Instance& bf16_cluster(int K) noexcept;
-const Instance& fp16_cluster(int K) noexcept;
-/// Segments that sum up all before them.
-const Instance& bf16_prefix(int K) noexcept;
-const Instance& fp16_prefix(int K) noexcept;
+/// By K, 64 first; 128 columns of V.
+using InstancesByK = Instance[2];
+/// Segments of a sequence as the CTAs of a cluster, and such as sum up all before them; by dtype.
+const InstancesByK& bf16_cluster() noexcept;
+const InstancesByK& fp16_cluster() noexcept;
+const InstancesByK& bf16_prefix() noexcept;
+const InstancesByK& fp16_prefix() noexcept;
 
 }  // namespace sluice::cuda::linear_attention
 

@@ -6,18 +6,25 @@
 
 namespace sluice::cuda::backward {
 
-const void* prepare(bool narrow) noexcept {
-  return narrow ? reinterpret_cast<const void*>(prepare_kernel<kNarrowK>)
-                : reinterpret_cast<const void*>(prepare_kernel<kMaxK>);
+using device::address_of;
+
+const void* plain_instance(Kernel kernel, bool narrow) noexcept {
+  switch (kernel) {
+    case Kernel::kPrepare:
+      return address_of(narrow ? prepare_kernel<kNarrowK> : prepare_kernel<kMaxK>);
+    case Kernel::kLocal:
+      return address_of(local_kernel);
+    case Kernel::kChain:
+      return address_of(chain_kernel);
+    case Kernel::kGradients:
+      return address_of(gradients_kernel);
+    case Kernel::kKeys:
+      return address_of(narrow ? keys_kernel<kNarrowK> : keys_kernel<kMaxK>);
+    case Kernel::kHeadSums:
+      return address_of(head_sums_kernel);
+    default:
+      return address_of(chunk_sums_kernel);
+  }
 }
-const void* local() noexcept { return reinterpret_cast<const void*>(local_kernel); }
-const void* chain() noexcept { return reinterpret_cast<const void*>(chain_kernel); }
-const void* gradients() noexcept { return reinterpret_cast<const void*>(gradients_kernel); }
-const void* keys_of_heads(bool narrow) noexcept {
-  return narrow ? reinterpret_cast<const void*>(keys_kernel<kNarrowK>)
-                : reinterpret_cast<const void*>(keys_kernel<kMaxK>);
-}
-const void* head_sums() noexcept { return reinterpret_cast<const void*>(head_sums_kernel); }
-const void* chunk_sums() noexcept { return reinterpret_cast<const void*>(chunk_sums_kernel); }
 
 }  // namespace sluice::cuda::backward

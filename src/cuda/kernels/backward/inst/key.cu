@@ -5,7 +5,7 @@
 
 namespace sluice::cuda::backward {
 
-const void* key_tokens() noexcept { return reinterpret_cast<const void*>(key_tokens_kernel); }
-const void* key_sums() noexcept { return reinterpret_cast<const void*>(key_sums_kernel); }
+const void* key_tokens() noexcept { return device::address_of(key_tokens_kernel); }
+const void* key_sums() noexcept { return device::address_of(key_sums_kernel); }
 
 }  // namespace sluice::cuda::backward

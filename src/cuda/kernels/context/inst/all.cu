@@ -7,16 +7,11 @@
 #include "cuda/kernels/context/launch.h"
 
 namespace sluice::cuda::context {
-namespace {
-
-const void* const kFold = reinterpret_cast<const void*>(&fold_kernel);
-const void* const kFill = reinterpret_cast<const void*>(&fill_kernel);
-
-}  // namespace
 
 int load_kernels() noexcept {
-  const int error = load_kernel(kFold);
-  return error != 0 ? error : load_kernel(kFill);
+  KernelLoader load;
+  load(device::address_of(fold_kernel)), load(device::address_of(fill_kernel));
+  return load.error();
 }
 
 void launch_fold(const FoldParams& p, Launcher& launcher) noexcept {
@@ -26,13 +21,13 @@ void launch_fold(const FoldParams& p, Launcher& launcher) noexcept {
   // WHY not as many bytes as K asks for: a grant is asked for from 48 KB on, without static ones.
   const int64_t rows = p.K <= 192 ? p.K : kMaxK;
   const size_t shared = sizeof(float) * 2 * kAffineColumns * static_cast<size_t>(rows);
-  launcher(kFold, {{static_cast<unsigned>(ctas)}, kAffineThreads, shared}, p);
+  launcher(fold_kernel, {grid_of(ctas), kAffineThreads, shared}, p);
 }
 
 void launch_fill(const FillParams& p, Launcher& launcher) noexcept {
   const int64_t most = std::max({p.HV * p.K * p.K, p.N * p.HV, p.K});
   const int64_t ctas = std::clamp<int64_t>((most + kFillThreads - 1) / kFillThreads, 1, 1024);
-  launcher(kFill, {{static_cast<unsigned>(ctas)}, kFillThreads}, p);
+  launcher(fill_kernel, {grid_of(ctas), kFillThreads}, p);
 }
 
 }  // namespace sluice::cuda::context

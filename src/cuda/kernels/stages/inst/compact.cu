@@ -7,16 +7,14 @@
 
 namespace sluice::cuda::stages {
 
-const void* compact_cumsum() noexcept {
-  return reinterpret_cast<const void*>(compact_cumsum_kernel);
-}
+using device::address_of;
+
+const void* compact_cumsum() noexcept { return address_of(compact_cumsum_kernel); }
 const void* compact_kkt(bool is_bf16) noexcept {
-  return is_bf16 ? reinterpret_cast<const void*>(compact_kkt_kernel<__nv_bfloat16>)
-                 : reinterpret_cast<const void*>(compact_kkt_kernel<__half>);
+  return address_of(is_bf16 ? compact_kkt_kernel<__nv_bfloat16> : compact_kkt_kernel<__half>);
 }
 const void* compact_wy(bool is_bf16) noexcept {
-  return is_bf16 ? reinterpret_cast<const void*>(compact_wy_kernel<__nv_bfloat16>)
-                 : reinterpret_cast<const void*>(compact_wy_kernel<__half>);
+  return address_of(is_bf16 ? compact_wy_kernel<__nv_bfloat16> : compact_wy_kernel<__half>);
 }
 
 }  // namespace sluice::cuda::stages

@@ -5,15 +5,18 @@
 #include "cuda/kernels/stages/states.cuh"
 
 namespace sluice::cuda::stages {
+namespace {
 
-const void* scale_keys() noexcept { return reinterpret_cast<const void*>(scale_keys_kernel); }
-const void* bf16_key_states(bool wide) noexcept {
-  return wide ? reinterpret_cast<const void*>(states_kernel<__nv_bfloat16, 2, 2, true>)
-              : reinterpret_cast<const void*>(states_kernel<__nv_bfloat16, 1, 2, true>);
+template <class Io>
+const void* states(bool wide) noexcept {
+  return device::address_of(wide ? states_kernel<Io, 2, 2, true> : states_kernel<Io, 1, 2, true>);
 }
-const void* fp16_key_states(bool wide) noexcept {
-  return wide ? reinterpret_cast<const void*>(states_kernel<__half, 2, 2, true>)
-              : reinterpret_cast<const void*>(states_kernel<__half, 1, 2, true>);
+
+}  // namespace
+
+const void* key_state_instance(Kernel kernel, const Variant& variant) noexcept {
+  if (kernel == Kernel::kScaleKeys) return device::address_of(scale_keys_kernel);
+  return variant.is_bf16 ? states<__nv_bfloat16>(variant.wide) : states<__half>(variant.wide);
 }
 
 }  // namespace sluice::cuda::stages

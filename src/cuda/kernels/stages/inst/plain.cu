@@ -7,17 +7,24 @@
 
 namespace sluice::cuda::stages {
 
-const void* cumsum() noexcept { return reinterpret_cast<const void*>(cumsum_kernel); }
-const void* plain_kkt() noexcept { return reinterpret_cast<const void*>(plain_kkt_kernel); }
-const void* plain_wy() noexcept { return reinterpret_cast<const void*>(plain_wy_kernel); }
-const void* plain_chain(bool key_wise) noexcept {
-  return key_wise ? reinterpret_cast<const void*>(plain_chain_kernel<true>)
-                  : reinterpret_cast<const void*>(plain_chain_kernel<false>);
-}
-const void* join() noexcept { return reinterpret_cast<const void*>(join_kernel); }
-const void* plain_outputs(bool key_wise) noexcept {
-  return key_wise ? reinterpret_cast<const void*>(plain_outputs_kernel<true>)
-                  : reinterpret_cast<const void*>(plain_outputs_kernel<false>);
+using device::address_of;
+
+const void* plain_instance(Kernel kernel, const Variant& variant) noexcept {
+  switch (kernel) {
+    case Kernel::kCumsum:
+      return address_of(cumsum_kernel);
+    case Kernel::kPlainKkt:
+      return address_of(plain_kkt_kernel);
+    case Kernel::kPlainWy:
+      return address_of(plain_wy_kernel);
+    case Kernel::kPlainChain:
+      return address_of(variant.key_wise ? plain_chain_kernel<true> : plain_chain_kernel<false>);
+    case Kernel::kPlainOutputs:
+      return address_of(variant.key_wise ? plain_outputs_kernel<true>
+                                         : plain_outputs_kernel<false>);
+    default:
+      return address_of(join_kernel);
+  }
 }
 
 }  // namespace sluice::cuda::stages

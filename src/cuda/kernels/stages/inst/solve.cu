@@ -1,4 +1,4 @@
-// Compiles solve_tril.
+// Compiles solve_tril, and solve_wy for any dtype and stride.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/stages/solve.cuh"
 
@@ -6,18 +6,19 @@
 #include "cuda/kernels/stages/solve_wy.cuh"
 
 namespace sluice::cuda::stages {
+namespace {
 
-const void* solve(int C) noexcept {
-  if (C == 16) return reinterpret_cast<const void*>(solve_kernel<16>);
-  if (C == 32) return reinterpret_cast<const void*>(solve_kernel<32>);
-  if (C == 64) return reinterpret_cast<const void*>(solve_kernel<64>);
-  return reinterpret_cast<const void*>(solve_kernel<128>);
+template <int C>
+const void* solver(Kernel kernel) noexcept {
+  return device::address_of(kernel == Kernel::kSolve ? solve_kernel<C> : plain_solve_wy_kernel<C>);
 }
-const void* plain_solve_wy(int C) noexcept {
-  if (C == 16) return reinterpret_cast<const void*>(plain_solve_wy_kernel<16>);
-  if (C == 32) return reinterpret_cast<const void*>(plain_solve_wy_kernel<32>);
-  if (C == 64) return reinterpret_cast<const void*>(plain_solve_wy_kernel<64>);
-  return reinterpret_cast<const void*>(plain_solve_wy_kernel<128>);
+
+}  // namespace
+
+const void* solve_instance(Kernel kernel, const Variant& variant) noexcept {
+  if (variant.C == 16) return solver<16>(kernel);
+  if (variant.C == 32) return solver<32>(kernel);
+  return variant.C == 64 ? solver<64>(kernel) : solver<128>(kernel);
 }
 
 }  // namespace sluice::cuda::stages
