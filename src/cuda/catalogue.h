@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/backend.hpp"
+#include "core/host_access.hpp"
 #include "cuda/environment.h"
 #include "cuda/launch.h"
 #include "cuda/machine.h"
@@ -47,6 +48,36 @@ inline Status check_capability(const char* op, const Machine& machine) noexcept 
                          machine.capability / 10, machine.capability % 10);
 }
 
+/// What every row of Hopper's kernels checks first, and which sizes, strides and addresses kernels
+/// take. @param kernel what messages call it
+inline Status check_hopper(const char* op, const Machine& machine, const char* kernel) noexcept {
+  if (machine.is_hopper()) return ok_status();
+  return Status::failure(Code::kUnsupported, "%s: compute capability = %d.%d, expected 9.0 (%s)",
+                         op, machine.capability / 10, machine.capability % 10, kernel);
+}
+inline Status check_at_most(const char* op, const char* size, int64_t found, int64_t most,
+                            const char* kernel = "CUDA kernels") noexcept {
+  if (found <= most) return ok_status();
+  return Status::failure(Code::kUnsupported, "%s: %s = %lld, expected at most %lld (%s)", op, size,
+                         static_cast<long long>(found), static_cast<long long>(most), kernel);
+}
+/// An axis of one element has any stride.
+inline Status check_first_stride(const char* op, const char* name, const core::Tensor& t,
+                                 int64_t multiple, const char* kernel) noexcept {
+  if (!core::present(t) || t.shape[0] <= 1 || t.stride[0] % multiple == 0) return ok_status();
+  return Status::failure(
+      Code::kUnsupported, "%s: %s.stride[0] = %lld, expected a multiple of %lld (%s)", op, name,
+      static_cast<long long>(t.stride[0]), static_cast<long long>(multiple), kernel);
+}
+inline Status check_address(const char* op, const char* name, const core::Tensor& t, int64_t bytes,
+                            const char* kernel) noexcept {
+  if (!core::present(t)) return ok_status();
+  const auto misaligned = reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(bytes);
+  if (misaligned == 0) return ok_status();
+  return Status::failure(Code::kUnsupported, "%s: %s.data address mod %d = %d, expected 0 (%s)", op,
+                         name, static_cast<int>(bytes), static_cast<int>(misaligned), kernel);
+}
+
 /// A refusal that nobody reads, of a problem that a kernel further down takes or answers for. PERF
 /// no message is written.
 inline Status left_to_others() noexcept {
@@ -64,46 +95,39 @@ inline Status no_kernel_allowed(const Environment& environment) noexcept {
                          generic ? "generic" : "fused", generic ? "fused" : "generic");
 }
 
-/// A kernel's name put together from words at compile time: static storage where it is constexpr.
-struct ComposedName {
-  char text[64] = {};
-
-  constexpr ComposedName() = default;
-  template <class... Words>
-  explicit constexpr ComposedName(const Words*... words) {
-    size_t at = 0;
-    const auto append = [&](const char* word) {
-      for (; *word != '\0'; ++word) text[at++] = *word;
-    };
-    (append(words), ...);
-    text[at] = '\0';
-  }
-};
-
-/// Names "<kernel><dtype>.<size><suffix>" of all instances of a kernel of 16-bit numbers.
-template <size_t kSizes, size_t kSuffixes>
+/// Names of a kernel's instances, each the kernel's own and a word of each list behind it: static
+/// storage where the table is constexpr.
+template <size_t... kCounts>
 class NameTable {
  public:
-  template <size_t kWords>
-  constexpr NameTable(const char* kernel, const char* const (&sizes)[kSizes],
-                      const char* const (&suffixes)[kWords]) {
-    static_assert(kSuffixes <= kWords);
-    constexpr const char* kTypes[] = {"bf16.", "fp16."};
-    for (size_t i = 0; i < 2 * kSizes * kSuffixes; ++i) {
-      const size_t suffix = i % kSuffixes, size = i / kSuffixes % kSizes;
-      names_[i] =
-          ComposedName(kernel, kTypes[i / kSuffixes / kSizes], sizes[size], suffixes[suffix]);
+  explicit constexpr NameTable(const char* kernel, const char* const (&... words)[kCounts]) {
+    for (size_t i = 0; i < kNames; ++i) {
+      size_t length = 0, rest = i, block = kNames;
+      const auto append = [&](const char* word) {
+        for (; *word != '\0'; ++word) names_[i][length++] = *word;
+      };
+      append(kernel);
+      ((block /= kCounts, append(words[rest / block]), rest %= block), ...);
     }
   }
-  /// @param type 0: bfloat16, 1: float16
-  constexpr core::KernelName at(int64_t type, int64_t size, int64_t suffix) const noexcept {
-    const auto sizes = static_cast<int64_t>(kSizes), suffixes = static_cast<int64_t>(kSuffixes);
-    return names_[static_cast<size_t>((type * sizes + size) * suffixes + suffix)].text;
+  /// @param word which one of each list
+  constexpr core::KernelName at(auto... word) const noexcept {
+    size_t place = 0;
+    ((place = place * kCounts + static_cast<size_t>(word)), ...);
+    return names_[place];
   }
 
  private:
-  ComposedName names_[2 * kSizes * kSuffixes];
+  static constexpr size_t kNames = (kCounts * ...);
+  char names_[kNames][64] = {};
 };
+
+/// The words of 16-bit numbers in names.
+inline constexpr const char* kTypeWords[] = {"bf16.", "fp16."};
+/// Of tables by dtype: bfloat16 first.
+inline int type_index(sluice_dtype dtype) noexcept {
+  return dtype.code == core::kBFloat16.code ? 0 : 1;
+}
 
 /// Plans a problem by one kernel, or says why not.
 template <class Problem>
@@ -155,6 +179,39 @@ Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machi
   return planned ? ok_status() : refuse(catalogue, problem, machine, environment, purpose);
 }
 
+/// The kernel that plan_by() has chosen for such a problem.
+template <class Problem>
+const Kernel<Problem>& kernel_of(const core::Plan& plan) noexcept {
+  return *static_cast<const Kernel<Problem>*>(plan.entry);
+}
+
+/// Of an operator made of others, plans a part; *most becomes at least what it needs of the workspace.
+/// WHY no plan is given back: one has room for one choice, and there are several parts.
+/// @param fast whether its kernel is of Tier::kFast; may be null
+template <class Problem>
+Status plan_part(Catalogue<Problem> catalogue, const Problem& problem, const Machine& machine,
+                 const Environment& environment, core::PlanFor purpose, size_t* most,
+                 bool* fast = nullptr) noexcept {
+  core::Plan plan;
+  const Status status = plan_by(catalogue, problem, machine, environment, purpose, &plan);
+  if (!status.ok()) return status;
+  *most = std::max(*most, plan.workspace_bytes);
+  if (fast != nullptr) *fast = kernel_of<Problem>(plan).tier == Tier::kFast;
+  return status;
+}
+
+/// Plans such a part once more, where memory is the call's own, and launches it.
+template <class Problem>
+void launch_part(Catalogue<Problem> catalogue, const Problem& problem, void* workspace,
+                 Launcher& launcher) noexcept {
+  if (!launcher.ok()) return;
+  core::Plan plan;
+  const Status status =
+      plan_by(catalogue, problem, launcher.machine(), environment(), core::PlanFor::kCall, &plan);
+  if (!status.ok()) return launcher.note_invalid();
+  kernel_of<Problem>(plan).launch(problem, plan, workspace, launcher);
+}
+
 /// Runs a plan of plan_by() on the machine that it was made for.
 template <class Problem>
 Status run_plan(const char* op, const Problem& problem, const core::Plan& plan,
@@ -162,8 +219,7 @@ Status run_plan(const char* op, const Problem& problem, const core::Plan& plan,
   const DeviceGuard guard(machine.device);
   Launcher launcher(op, machine, stream);
   launcher.note(guard.error());
-  const auto* const kernel = static_cast<const Kernel<Problem>*>(plan.entry);
-  if (launcher.ok()) kernel->launch(problem, plan, workspace, launcher);
+  if (launcher.ok()) kernel_of<Problem>(plan).launch(problem, plan, workspace, launcher);
   return launcher.status();
 }
 

@@ -61,6 +61,21 @@ inline device::BoundedPool pool_of(const core::Tensor& t) noexcept {
   return {{t.data, t.stride[0], number_type(t.dtype)}, t.shape[0]};
 }
 
+/// Where states come from and go to, but for accepted drafts.
+inline device::StateSlots slots_of(const sluice_state_io& state) noexcept {
+  device::StateSlots out{};
+  out.initial = pool_of(state.initial);
+  out.final = pool_of(state.final);
+  out.read_slots = table_of(state.read_slots);
+  out.write_slots = table_of(state.write_slots);
+  if (core::present(state.has_initial_state)) {
+    out.has_initial_state = static_cast<const uint8_t*>(state.has_initial_state.data);
+    out.has_initial_stride = state.has_initial_state.stride[0];
+  }
+  out.pad_below = state.pad_below;
+  return out;
+}
+
 /// Whether rows are whole packs of 16 bytes apart.
 inline bool has_packed_strides(const core::Tensor& t) noexcept {
   if (!core::present(t)) return true;
@@ -92,6 +107,21 @@ inline device::GateForm gate_form(const core::DeltaRuleProblem& p) noexcept {
 inline device::BetaForm beta_form(const core::DeltaRuleProblem& p) noexcept {
   if (!core::present(p.beta)) return device::BetaForm::kNone;
   return p.beta_space == SLUICE_BETA_LOGIT ? device::BetaForm::kLogit : device::BetaForm::kValue;
+}
+
+/// What parameters of all kernels of the delta rule name alike.
+template <class Params>
+void lower_gates(const core::DeltaRuleProblem& p, Params* out) noexcept {
+  out->gate = scalar_of(p.gate);
+  out->beta = scalar_of(p.beta);
+  out->A_log = vector_of(p.A_log);
+  out->dt_bias = vector_of(p.dt_bias);
+  out->gate_form = gate_form(p);
+  out->beta_form = beta_form(p);
+  out->beta_factor = static_cast<float>(p.beta_factor);
+  out->scale = static_cast<float>(p.scale);
+  out->l2norm_eps = static_cast<float>(p.l2norm_eps);
+  out->head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
 }
 
 }  // namespace sluice::cuda

@@ -36,6 +36,10 @@ class WorkspaceLayout {
   size_t used_ = 0;
 };
 
+/// A base for plans that ask about addresses. WHY not null: views without data count as absent. Any
+/// other that is aligned will do.
+inline void* any_workspace() noexcept { return reinterpret_cast<void*>(uintptr_t{256}); }
+
 /// A dense view [shape..] of the workspace.
 inline core::Tensor take_view(WorkspaceLayout& layout, sluice_device device, sluice_dtype dtype,
                               std::initializer_list<int64_t> shape) noexcept {

@@ -10,7 +10,7 @@ sluice_add_emulated_tests(sluice_emulated_decode_tests
   ${suites} ${layer_suites}
   BACKENDS sluice_emulated_decode
   HOST environment decode/catalogue decode/rows_any decode/rows_replay decode/rows_single
-    decode/lower decode/lower_replay decode/lower_single decode/lower_single_layer)
+    decode/lower decode/lower_single decode/lower_single_layer)
 sluice_add_shards(emulated_decode 4 sluice_emulated_decode_tests cpu
   "*Decode*:*RecurrentStep*:*ReplayRing*:*FarSlotsLayer*decode_single:*FarSlotsLayer*decode_tokens:-*Composition*:*FarSlots*generic*")
 

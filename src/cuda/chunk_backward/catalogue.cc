@@ -39,20 +39,18 @@ Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexc
 
 constexpr const char* kTileSizes[] = {"k64", "k128"};
 constexpr const char* kTileSuffixes[] = {"", ".segments"};
-constexpr NameTable<2, 2> kTileNames{"cuda.chunk_backward.sm_90.", kTileSizes, kTileSuffixes};
+constexpr NameTable kTileNames("cuda.chunk_backward.sm_90.", kTypeWords, kTileSizes, kTileSuffixes);
 
 Status plan_tiles(const ChunkBackwardProblem& b, const Machine& machine,
                   const Environment& environment, Plan* plan) noexcept {
   const DeltaRuleProblem& p = b.forward;
-  // WHY no null base: rows without data count as absent. Any other that is aligned will do.
-  BackwardWorkspace workspace(p, reinterpret_cast<void*>(uintptr_t{256}));
+  BackwardWorkspace workspace(p, any_workspace());
   BackwardParams params = lower_backward(b);
   place_tiles(p, WhichAddresses::kThese, workspace, &params);
   if (!are_mappable(p, tile_tensors(p, params))) return left_to_others();
   const Waves waves = choose_waves(b, choose_backward_cut(b, machine, environment.cut), machine);
-  const bool is_bf16 = number_type(p.q.dtype) == device::Number::kBfloat16;
-  plan->kernel = kTileNames.at(is_bf16 ? 0 : 1, p.K == backward::kTileSize ? 1 : 0,
-                               waves.cut.exists() ? 1 : 0);
+  plan->kernel =
+      kTileNames.at(type_index(p.q.dtype), p.K == backward::kTileSize, waves.cut.exists());
   plan->workspace_bytes = waves.bytes;
   plan->keep(waves);
   return ok_status();
@@ -110,10 +108,7 @@ void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
 Status accept_plain(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
   if (core::present(b.forward.key_gate)) return left_to_others();
   if (const Status s = check_capability("chunk_backward", machine); !s.ok()) return s;
-  if (b.forward.K <= backward::kMaxK) return ok_status();
-  return Status::failure(
-      Code::kUnsupported, "chunk_backward: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
-      static_cast<long long>(b.forward.K), static_cast<long long>(backward::kMaxK));
+  return check_at_most("chunk_backward", "k.shape[3]", b.forward.K, backward::kMaxK);
 }
 
 Status plan_plain(const ChunkBackwardProblem& b, const Machine&, const Environment&,

@@ -40,7 +40,6 @@ size_t prefill_workspace(const core::DeltaRuleProblem& problem,
 /// What a cut adds to a kernel's name, by cut_suffix().
 inline constexpr const char* kCutSuffixes[] = {
     "", ".columns", ".segments", ".columns.segments", ".clusters", ".prefix"};
-inline constexpr int kGatedCutSuffixes = 4;  ///< the ones that the gated delta rule has
 int cut_suffix(const device::CutRequest& cut, int64_t V) noexcept;
 
 /// Whether the kernel of clusters takes a problem, and that of prefixes.

@@ -17,12 +17,7 @@ const char* op_name(const DeltaRuleProblem& p) noexcept {
 
 Status accepts_generic(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (const Status status = check_capability(op_name(p), machine); !status.ok()) return status;
-  if (p.K > generic::kMaxK) {
-    return Status::failure(
-        Code::kUnsupported, "%s: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
-        op_name(p), static_cast<long long>(p.K), static_cast<long long>(generic::kMaxK));
-  }
-  return ok_status();
+  return check_at_most(op_name(p), "k.shape[3]", p.K, generic::kMaxK);
 }
 
 Status plan_generic(const DeltaRuleProblem& p, const Machine&, const Environment&,

@@ -31,16 +31,7 @@ device::StatePool state_pool(const Tensor& t, int64_t pad_below, uint64_t* span)
 /// What both kernels name alike.
 template <class Params>
 void lower_shared(const DeltaRuleProblem& p, Params* out) noexcept {
-  out->gate = scalar_of(p.gate);
-  out->beta = scalar_of(p.beta);
-  out->A_log = vector_of(p.A_log);
-  out->dt_bias = vector_of(p.dt_bias);
-  out->gate_form = gate_form(p);
-  out->beta_form = beta_form(p);
-  out->beta_factor = static_cast<float>(p.beta_factor);
-  out->scale = static_cast<float>(p.scale);
-  out->l2norm_eps = static_cast<float>(p.l2norm_eps);
-  out->head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
+  lower_gates(p, out);
   out->cu_seqlens = indices_of(p.rows.cu_seqlens);
   out->pad_below = p.state.pad_below;
   if (present(p.state.has_initial_state)) {

@@ -4,7 +4,6 @@
 #include "cuda/chunk_forward/rows.h"
 
 #include <array>
-#include <iterator>
 
 #include "cuda/chunk_forward/cut.h"
 #include "cuda/chunk_forward/lengths.h"
@@ -16,25 +15,20 @@ namespace {
 using core::Tensor, core::DeltaRuleProblem;
 using ll = long long;
 
-constexpr int kBf16Code = 4, kFloatCode = 2;
 constexpr int64_t kInt32Limit = int64_t{1} << 31;
 
-bool is_16bit_float(const Tensor& t) noexcept {
-  return t.dtype.bits == 16 && (t.dtype.code == kBf16Code || t.dtype.code == kFloatCode);
-}
+constexpr const char* kOp = "chunk_forward";
+constexpr const char* kOneLaunch = "one-launch CUDA kernel";
+constexpr const char* kOfKeyGates = "one-launch CUDA kernel of key-wise gates";
 
-Status check_hopper(const Machine& machine) noexcept {
-  if (!machine.is_hopper()) {
-    return Status::failure(Code::kUnsupported,
-                           "chunk_forward: compute capability = %d.%d, expected 9.0 "
-                           "(one-launch CUDA kernel)",
-                           machine.capability / 10, machine.capability % 10);
-  }
-  return ok_status();
+Status check_one_launch_gpu(const Machine& machine) noexcept {
+  return check_hopper(kOp, machine, kOneLaunch);
 }
 
 Status check_one_launch_sizes(const DeltaRuleProblem& p) noexcept {
-  if (!is_16bit_float(p.q) || p.o.dtype.code != p.q.dtype.code || p.o.dtype.bits != 16) {
+  const bool is_16bit =
+      core::same(p.q.dtype, core::kBFloat16) || core::same(p.q.dtype, core::kFloat16);
+  if (!is_16bit || p.o.dtype.code != p.q.dtype.code || p.o.dtype.bits != 16) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: q.dtype, o.dtype = {%d,%d}, {%d,%d}, expected both "
                            "bfloat16 or both float16 (one-launch CUDA kernel)",
@@ -78,12 +72,7 @@ Status check_strides(const DeltaRuleProblem& p) noexcept {
 /// ... and addresses.
 Status accepts_addresses(const DeltaRuleProblem& p) noexcept {
   for (const auto& [name, t] : tiles_of(p)) {
-    const auto misaligned = reinterpret_cast<uintptr_t>(t->data) % 16;
-    if (misaligned == 0) continue;
-    return Status::failure(
-        Code::kUnsupported,
-        "chunk_forward: %s.data address mod 16 = %d, expected 0 (one-launch CUDA kernel)", name,
-        static_cast<int>(misaligned));
+    if (const Status s = check_address(kOp, name, *t, 16, kOneLaunch); !s.ok()) return s;
   }
   return ok_status();
 }
@@ -102,14 +91,14 @@ Status check_gated_sizes(const DeltaRuleProblem& p) noexcept {
 
 Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (is_linear(p) || core::present(p.key_gate)) return left_to_others();
-  if (const Status status = check_hopper(machine); !status.ok()) return status;
+  if (const Status status = check_one_launch_gpu(machine); !status.ok()) return status;
   return check_gated_sizes(p);
 }
 
 // WHY any multiple of 64 for V: work items have 64 or 128 columns, of as many as there are.
 Status accepts_linear(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (!is_linear(p) || core::present(p.key_gate)) return left_to_others();
-  if (const Status status = check_hopper(machine); !status.ok()) return status;
+  if (const Status status = check_one_launch_gpu(machine); !status.ok()) return status;
   if (p.qk_norm != SLUICE_QK_NORM_NONE) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: qk_norm = %d, expected 0 with rule 1 (one-launch CUDA "
@@ -128,7 +117,7 @@ Status accepts_linear(const DeltaRuleProblem& p, const Machine& machine) noexcep
 
 Status accepts_key_gates(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (!core::present(p.key_gate)) return left_to_others();
-  if (const Status status = check_hopper(machine); !status.ok()) return status;
+  if (const Status status = check_one_launch_gpu(machine); !status.ok()) return status;
   if (const Status status = check_gated_sizes(p); !status.ok()) return status;
   if (!has_packed_strides(p.key_gate)) {
     return Status::failure(Code::kUnsupported,
@@ -147,35 +136,24 @@ Status accepts_key_gates(const DeltaRuleProblem& p, const Machine& machine) noex
 
 Status accepts_key_addresses(const DeltaRuleProblem& p) noexcept {
   if (const Status status = accepts_addresses(p); !status.ok()) return status;
-  if (has_packed_address(p.key_gate)) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "chunk_forward: gate.data address mod 16 = %d, expected 0 "
-                         "(one-launch CUDA kernel of key-wise gates)",
-                         static_cast<int>(reinterpret_cast<uintptr_t>(p.key_gate.data) % 16));
+  return check_address(kOp, "gate", p.key_gate, 16, kOfKeyGates);
 }
 
-constexpr NameTable<6, kGatedCutSuffixes> kGatedNames("cuda.chunk_forward.sm_90a.",
-                                                      {"k64.v64", "k64.v128", "k64.v256",
-                                                       "k128.v64", "k128.v128", "k128.v256"},
-                                                      kCutSuffixes);
-constexpr NameTable<2, std::size(kCutSuffixes)> kLinearNames("cuda.chunk_forward.sm_90a.linear.",
-                                                             {"k64", "k128"}, kCutSuffixes);
-
-constexpr NameTable<6, kGatedCutSuffixes> kKeyNames("cuda.chunk_forward.sm_90a.key.",
-                                                    {"k64.v64", "k64.v128", "k64.v256", "k128.v64",
-                                                     "k128.v128", "k128.v256"},
-                                                    kCutSuffixes);
-constexpr NameTable<2, kGatedCutSuffixes> kKeyLinearNames("cuda.chunk_forward.sm_90a.key.linear.",
-                                                          {"k64", "k128"}, kCutSuffixes);
+constexpr const char* kSizes[] = {"k64.v64",  "k64.v128",  "k64.v256",
+                                  "k128.v64", "k128.v128", "k128.v256"};
+constexpr const char* kKeySizes[] = {"k64", "k128"};  ///< of linear attention, which takes any V
+constexpr const char* kGates[] = {"", "key."};
+constexpr const char* kLinearGates[] = {"linear.", "key.linear."};
+constexpr NameTable kDeltaNames("cuda.chunk_forward.sm_90a.", kGates, kTypeWords, kSizes,
+                                kCutSuffixes);
+constexpr NameTable kLinearNames("cuda.chunk_forward.sm_90a.", kLinearGates, kTypeWords, kKeySizes,
+                                 kCutSuffixes);
 
 core::KernelName instance_name(const DeltaRuleProblem& p, const device::CutRequest& cut) noexcept {
-  const int type = p.q.dtype.code == kBf16Code ? 0 : 1, suffix = cut_suffix(cut, p.V);
-  if (core::present(p.key_gate)) {
-    return is_linear(p) ? kKeyLinearNames.at(type, p.K / 128, suffix)
-                        : kKeyNames.at(type, p.K / 128 * 3 + p.V / 128, suffix);
-  }
-  if (is_linear(p)) return kLinearNames.at(type, p.K / 128, suffix);
-  return kGatedNames.at(type, p.K / 128 * 3 + p.V / 128, suffix);
+  const int type = type_index(p.q.dtype), suffix = cut_suffix(cut, p.V);
+  const bool key_gates = core::present(p.key_gate);
+  if (is_linear(p)) return kLinearNames.at(key_gates, type, p.K / 128, suffix);
+  return kDeltaNames.at(key_gates, type, p.K / 128 * 3 + p.V / 128, suffix);
 }
 
 /// Keeps the cut for launch_one_launch().

@@ -167,10 +167,8 @@ Status accept_packed_addresses(const ChunkStageProblem& p) noexcept {
 Status accept_plain(const ChunkStageProblem& p, const Machine& machine) noexcept {
   const char* const op = core::stage_name(p.stage);
   if (const Status status = check_capability(op, machine); !status.ok()) return status;
-  if (plain_kernel(p) != StageKernel::kPlainChain || p.K <= device::kPlainMaxK) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "%s: k.shape[3] = %lld, expected at most %lld (CUDA kernels)", op,
-                         static_cast<long long>(p.K), static_cast<long long>(device::kPlainMaxK));
+  if (plain_kernel(p) != StageKernel::kPlainChain) return ok_status();
+  return check_at_most(op, "k.shape[3]", p.K, device::kPlainMaxK);
 }
 
 }  // namespace sluice::cuda

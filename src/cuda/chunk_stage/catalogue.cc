@@ -19,22 +19,12 @@ using core::ChunkStageProblem, core::KernelName, core::Plan, core::present;
 using device::StageParams, device::TokenRows;
 using StageKernel = stages::Kernel;
 
-/// Of tables of names: bfloat16 first.
-int type_index(const ChunkStageProblem& p) noexcept {
-  return number_type(p.k.dtype) == device::Number::kBfloat16 ? 0 : 1;
-}
-
 // ---------------------------------------------------------------------------------- Hopper ----
 
-constexpr NameTable<2, std::size(kCutSuffixes)> kLinearNames("cuda.chunk_o.sm_90a.states.",
-                                                             {"k64", "k128"}, kCutSuffixes);
-/// By dtype and K (64 first).
-constexpr KernelName kOutputNames[2][2] = {
-    {"cuda.chunk_o.sm_90a.bf16.k64", "cuda.chunk_o.sm_90a.bf16.k128"},
-    {"cuda.chunk_o.sm_90a.fp16.k64", "cuda.chunk_o.sm_90a.fp16.k128"}};
-constexpr KernelName kStateNames[2][2] = {
-    {"cuda.chunk_h.sm_90a.bf16.k64", "cuda.chunk_h.sm_90a.bf16.k128"},
-    {"cuda.chunk_h.sm_90a.fp16.k64", "cuda.chunk_h.sm_90a.fp16.k128"}};
+constexpr const char* kSizes[] = {"k64", "k128"};
+constexpr NameTable kLinearNames("cuda.chunk_o.sm_90a.states.", kTypeWords, kSizes, kCutSuffixes);
+constexpr NameTable kOutputNames("cuda.chunk_o.sm_90a.", kTypeWords, kSizes);
+constexpr NameTable kStateNames("cuda.chunk_h.sm_90a.", kTypeWords, kSizes);
 
 Status plan_linear(const ChunkStageProblem& p, const Machine& machine, const Environment& env,
                    Plan* plan) noexcept {
@@ -44,7 +34,7 @@ Status plan_linear(const ChunkStageProblem& p, const Machine& machine, const Env
       plan_by(one_launch_kernels(), linear, machine, env, core::PlanFor::kCall, &found);
   if (!status.ok()) return status;
   const auto cut = found.kept<device::CutRequest>();
-  plan->kernel = kLinearNames.at(type_index(p), p.K / 128, cut_suffix(cut, p.V));
+  plan->kernel = kLinearNames.at(type_index(p.k.dtype), p.K / 128, cut_suffix(cut, p.V));
   plan->workspace_bytes = found.workspace_bytes;
   plan->keep(cut);
   return ok_status();
@@ -57,7 +47,7 @@ void launch_linear(const ChunkStageProblem& p, const Plan& plan, void* workspace
 
 Status plan_hopper_outputs(const ChunkStageProblem& p, const Machine&, const Environment&,
                            Plan* plan) noexcept {
-  plan->kernel = kOutputNames[type_index(p)][p.K / 128];
+  plan->kernel = kOutputNames.at(type_index(p.k.dtype), p.K / 128);
   return ok_status();
 }
 void launch_hopper_outputs(const ChunkStageProblem& p, const Plan&, void*,
@@ -68,7 +58,7 @@ void launch_hopper_outputs(const ChunkStageProblem& p, const Plan&, void*,
 
 Status plan_hopper_states(const ChunkStageProblem& p, const Machine&, const Environment&,
                           Plan* plan) noexcept {
-  plan->kernel = kStateNames[type_index(p)][p.K / 128];
+  plan->kernel = kStateNames.at(type_index(p.k.dtype), p.K / 128);
   return ok_status();
 }
 void launch_hopper_states(const ChunkStageProblem& p, const Plan&, void*,

@@ -11,20 +11,6 @@ using core::ChunkStageProblem, core::present, core::Tensor;
 
 constexpr int64_t kMapLimit = int64_t{1} << 31;  ///< of what a tensor map counts
 
-device::StateSlots state_slots(const sluice_state_io& state) noexcept {
-  device::StateSlots out{};
-  out.initial = pool_of(state.initial);
-  out.final = pool_of(state.final);
-  out.read_slots = table_of(state.read_slots);
-  out.write_slots = table_of(state.write_slots);
-  if (present(state.has_initial_state)) {
-    out.has_initial_state = static_cast<const uint8_t*>(state.has_initial_state.data);
-    out.has_initial_stride = state.has_initial_state.stride[0];
-  }
-  out.pad_below = state.pad_below;
-  return out;
-}
-
 tile::TokenTensor mapped_rows(const Tensor& t) noexcept {
   return present(t) ? token_tensor(t) : tile::TokenTensor{};
 }
@@ -63,7 +49,7 @@ device::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
     out.h = {p.h.data,      p.h.stride[0],          p.h.stride[1],
              p.h.stride[2], number_type(p.h.dtype), p.h.shape[1]};
   }
-  out.state = state_slots(p.state);
+  out.state = slots_of(p.state);
   out.reverse = p.direction == SLUICE_DIRECTION_REVERSE;
   out.upper = p.triangle == SLUICE_TRIANGLE_UPPER;
   out.has_gates = present(p.gate) || present(p.g_cumsum);

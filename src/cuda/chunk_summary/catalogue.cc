@@ -52,23 +52,13 @@ bool has_gradient(const ChunkSummaryProblem& p) noexcept {
 Status plan_gradient(const ChunkSummaryProblem& p, const Machine& machine,
                      const Environment& environment, Plan* plan) noexcept {
   if (!has_gradient(p)) return ok_status();
-  Plan part;
-  const Status status = plan_by(chunk_backward_catalogue(), gradient_of(p), machine, environment,
-                                PlanFor::kAnyAddress, &part);
-  if (!status.ok()) return renamed(status);
-  plan->workspace_bytes = std::max(plan->workspace_bytes, part.workspace_bytes);
-  return status;
+  return renamed(plan_part(chunk_backward_catalogue(), gradient_of(p), machine, environment,
+                           PlanFor::kAnyAddress, &plan->workspace_bytes));
 }
 
 void launch_gradient(const ChunkSummaryProblem& p, void* workspace, Launcher& launcher) noexcept {
-  if (!has_gradient(p)) return;
-  const ChunkBackwardProblem b = gradient_of(p);
-  Plan part;
-  const Status status = plan_by(chunk_backward_catalogue(), b, launcher.machine(), environment(),
-                                PlanFor::kCall, &part);
-  if (!status.ok()) return;  // planning has asked for any address
-  static_cast<const Kernel<ChunkBackwardProblem>*>(part.entry)
-      ->launch(b, part, workspace, launcher);
+  // Planning has asked for any address.
+  if (has_gradient(p)) launch_part(chunk_backward_catalogue(), gradient_of(p), workspace, launcher);
 }
 
 context::PieceFlags flags_of(const Tensor& t) noexcept {

@@ -41,16 +41,16 @@ Kernel<LayerProblem> layer_in_parts_kernel() noexcept {
 }  // namespace
 
 Catalogue<DeltaRuleProblem> recurrent_step_catalogue() noexcept {
-  static const Kernel<DeltaRuleProblem> rows[] = {
-      decode::single_step_kernel(), decode::any_step_kernel(), decode::replay_model_kernel(),
-      decode::replay_step_kernel(), generic_step_kernel()};
+  static const Kernel<DeltaRuleProblem> rows[] = {decode::kSingleStep, decode::kAnyStep,
+                                                  decode::kReplayModel, decode::kReplayStep,
+                                                  generic_step_kernel()};
   return rows;
 }
 
 Catalogue<LayerProblem> layer_decode_catalogue() noexcept {
-  static const Kernel<LayerProblem> rows[] = {
-      decode::single_layer_kernel(), decode::any_layer_kernel(), decode::layer_by_element_kernel(),
-      decode::replay_layer_kernel(), layer_in_parts_kernel()};
+  static const Kernel<LayerProblem> rows[] = {decode::kSingleLayer, decode::kAnyLayer,
+                                              decode::kLayerByElement, decode::kReplayLayer,
+                                              layer_in_parts_kernel()};
   return rows;
 }
 

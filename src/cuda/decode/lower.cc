@@ -1,4 +1,5 @@
-// Turns steps and layer steps into the parameters of the kernel for any case.
+// Turns steps and layer steps into the parameters of the kernel for any case, and of that with a replay
+// ring.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/decode/lower.h"
 #include "cuda/lower_views.h"
@@ -9,21 +10,12 @@ namespace {
 using core::CausalConvProblem, core::DeltaRuleProblem, core::LayerProblem, core::present;
 using core::Tensor;
 
-NumberVector numbers_of(const Tensor& t) noexcept {
-  return {t.data, t.stride[0], number_type(t.dtype)};
+ReplayArray entries_of(const Tensor& t) noexcept {
+  return {t.data, t.stride[0], static_cast<int32_t>(t.stride[1]), number_type(t.dtype)};
 }
 
-void lower_state(const DeltaRuleProblem& p, device::StateSlots* out) noexcept {
-  out->initial = pool_of(p.state.initial);
-  out->final = pool_of(p.state.final);
-  out->read_slots = table_of(p.state.read_slots);
-  out->write_slots = table_of(p.state.write_slots);
-  out->num_accepted = indices_of(p.num_accepted);
-  if (present(p.state.has_initial_state)) {
-    out->has_initial_state = static_cast<const uint8_t*>(p.state.has_initial_state.data);
-    out->has_initial_stride = p.state.has_initial_state.stride[0];
-  }
-  out->pad_below = p.state.pad_below;
+NumberVector numbers_of(const Tensor& t) noexcept {
+  return {t.data, t.stride[0], number_type(t.dtype)};
 }
 
 /// Whether both pools have states of one 16-bit dtype.
@@ -48,26 +40,18 @@ void lower_plan(const DeltaRuleProblem& p, const StepPlan& plan, DecodeParams* o
 DecodeParams lower_shared(const DeltaRuleProblem& p, const StepPlan& plan) noexcept {
   DecodeParams out{};
   out.o = rows_of(p.o);
-  out.gate = scalar_of(p.gate);
-  out.beta = scalar_of(p.beta);
-  out.A_log = vector_of(p.A_log);
-  out.dt_bias = vector_of(p.dt_bias);
+  lower_gates(p, &out);
   out.rows = {indices_of(p.rows.cu_seqlens), p.rows.T, static_cast<int32_t>(p.rows.max_tokens)};
-  lower_state(p, &out.state);
+  out.state = slots_of(p.state);
+  out.state.num_accepted = indices_of(p.num_accepted);
   out.H = static_cast<int32_t>(p.H);
   out.K = static_cast<int32_t>(p.K);
   out.V = static_cast<int32_t>(p.V);
   out.r = static_cast<int32_t>(p.r);
   lower_plan(p, plan, &out);
   out.by_r = Divisor::of(out.r);
-  out.scale = static_cast<float>(p.scale);
-  out.beta_factor = static_cast<float>(p.beta_factor);
-  out.l2norm_eps = static_cast<float>(p.l2norm_eps);
-  out.gate_form = gate_form(p);
-  out.beta_form = beta_form(p);
   out.l2norm = p.qk_norm == SLUICE_QK_NORM_L2;
   out.delta_rule = p.rule == SLUICE_RULE_GATED_DELTA;
-  out.head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
   out.write_last = p.state_writes == SLUICE_STATE_WRITE_LAST;
   out.write_per_token = p.state_writes == SLUICE_STATE_WRITE_PER_TOKEN;
   return out;
@@ -109,16 +93,22 @@ void lower_norm(const core::GatedNormProblem& p, NormParams* out) noexcept {
 
 }  // namespace
 
-Work work_of(const DeltaRuleProblem& p, bool layer, bool by_element) noexcept {
+Work work_of(const DeltaRuleProblem& p) noexcept {
   return {p.rows.N * p.H,
           static_cast<int>(p.V),
           static_cast<int>(p.K),
           static_cast<int>(p.r),
           static_cast<int>(p.rows.max_tokens),
-          layer,
-          by_element,
+          false,
+          false,
           present(p.ring.k),
           present(p.key_gate)};
+}
+
+Work work_of(const LayerProblem& p, bool by_element) noexcept {
+  Work work = work_of(p.delta);
+  work.layer = true, work.by_element = by_element;
+  return work;
 }
 
 StepPlan plan_work(const DeltaRuleProblem& p, const Work& work, int multiprocessors) noexcept {
@@ -134,7 +124,7 @@ bool is_packed(const DeltaRuleProblem& p) noexcept {
          !present(p.key_gate);
 }
 
-DecodeParams lower_step(const DeltaRuleProblem& problem, const StepPlan& plan) noexcept {
+DecodeParams lower_any(const DeltaRuleProblem& problem, const StepPlan& plan) noexcept {
   DecodeParams out = lower_shared(problem, plan);
   out.q = rows_of(problem.q);
   out.k = rows_of(problem.k);
@@ -146,7 +136,7 @@ DecodeParams lower_step(const DeltaRuleProblem& problem, const StepPlan& plan) n
   return out;
 }
 
-DecodeParams lower_layer(const LayerProblem& problem, const StepPlan& plan) noexcept {
+DecodeParams lower_any(const LayerProblem& problem, const StepPlan& plan) noexcept {
   DecodeParams out = lower_shared(problem.delta, plan);
   lower_conv(problem.conv, &out.conv);
   const PairLayout pairs = has_aligned_pairs(problem) ? pair_layout(problem) : PairLayout::kNone;
@@ -156,6 +146,22 @@ DecodeParams lower_layer(const LayerProblem& problem, const StepPlan& plan) noex
   out.layer = true;
   // With a replay ring it is the convolution states' alone: slots have one column.
   out.state.num_accepted = indices_of(problem.conv[0].state.num_accepted);
+  return out;
+}
+
+ReplayParams lower_replay(const DeltaRuleProblem& problem, const DecodeParams& step) noexcept {
+  const sluice_replay_ring& ring = problem.ring;
+  ReplayParams out{};
+  out.step = step;
+  out.step.packed = problem.state.initial.dtype.bits == 16;
+  out.k = entries_of(ring.k);
+  out.delta = entries_of(ring.delta);
+  out.decay = entries_of(ring.decay);
+  out.position = indices_of(ring.position);
+  out.checkpoint = indices_of(ring.checkpoint);
+  out.next_checkpoint = indices_of(ring.next_checkpoint);
+  out.L = static_cast<int32_t>(ring.k.shape[1]);
+  out.always = ring.fold == SLUICE_RING_FOLD_ALWAYS;
   return out;
 }
 

@@ -11,20 +11,28 @@
 
 namespace sluice::cuda::decode {
 
+/// The delta rule of a step, and of a layer's.
+inline const core::DeltaRuleProblem& delta_of(const core::DeltaRuleProblem& p) noexcept {
+  return p;
+}
+inline const core::DeltaRuleProblem& delta_of(const core::LayerProblem& p) noexcept {
+  return p.delta;
+}
+
 /// A problem's sizes, as its launch is cut up by them.
-Work work_of(const core::DeltaRuleProblem& problem, bool layer, bool by_element) noexcept;
+Work work_of(const core::DeltaRuleProblem& problem) noexcept;
+Work work_of(const core::LayerProblem& problem, bool by_element = false) noexcept;
 /// The plan of a step, or of a layer step.
 StepPlan plan_work(const core::DeltaRuleProblem& problem, const Work& work,
                    int multiprocessors) noexcept;
 
-DecodeParams lower_step(const core::DeltaRuleProblem& problem, const StepPlan& plan) noexcept;
-DecodeParams lower_layer(const core::LayerProblem& problem, const StepPlan& plan) noexcept;
+DecodeParams lower_any(const core::DeltaRuleProblem& problem, const StepPlan& plan) noexcept;
+DecodeParams lower_any(const core::LayerProblem& problem, const StepPlan& plan) noexcept;
 /// Whether the kernel keeps states as they are: DecodeParams::packed of a step.
 bool is_packed(const core::DeltaRuleProblem& problem) noexcept;
 
-ReplayParams lower_replay_step(const core::DeltaRuleProblem& problem,
-                               const StepPlan& plan) noexcept;
-ReplayParams lower_replay_layer(const core::LayerProblem& problem, const StepPlan& plan) noexcept;
+/// With a replay ring: what lower_any() made of it, and the ring.
+ReplayParams lower_replay(const core::DeltaRuleProblem& problem, const DecodeParams& step) noexcept;
 
 SingleKeyParams lower_single_step(const core::DeltaRuleProblem& problem,
                                   const SinglePlan& plan) noexcept;

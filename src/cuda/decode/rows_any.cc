@@ -15,31 +15,10 @@ using ll = long long;
 constexpr int64_t kVector = 4;
 constexpr int64_t kMaxV = 1024, kMaxCtas = 1 << 16, kMaxTiles = 1 << 12;
 
-Status check_pool_stride(const char* name, const Tensor& pool) noexcept {
-  if (!present(pool) || pool.shape[0] <= 1 || pool.stride[0] % kVector == 0) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "recurrent_step: %s.stride[0] = %lld, expected a multiple of 4 (CUDA "
-                         "decode kernel)",
-                         name, static_cast<ll>(pool.stride[0]));
-}
-
-Status check_pool_address(const char* name, const Tensor& pool) noexcept {
-  if (!present(pool)) return ok_status();
-  const auto bytes = static_cast<uintptr_t>(kVector * pool.dtype.bits / 8);
-  const auto misaligned = reinterpret_cast<uintptr_t>(pool.data) % bytes;
-  if (misaligned == 0) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "recurrent_step: %s.data address mod %d = %d, expected 0 (CUDA decode "
-                         "kernel)",
-                         name, static_cast<int>(bytes), static_cast<int>(misaligned));
-}
+constexpr const char* kKernel = "CUDA decode kernel";
 
 Status check_sizes(const char* op, const DeltaRuleProblem& p, const Machine& machine) noexcept {
-  if (!machine.is_hopper()) {
-    return Status::failure(Code::kUnsupported,
-                           "%s: compute capability = %d.%d, expected 9.0 (CUDA decode kernel)", op,
-                           machine.capability / 10, machine.capability % 10);
-  }
+  if (const Status s = check_hopper(op, machine, kKernel); !s.ok()) return s;
   if (p.K <= kMaxK && p.V <= kMaxV) return ok_status();
   return Status::failure(Code::kUnsupported,
                          "%s: K, V = %lld, %lld, expected at most %lld and %lld (CUDA decode "
@@ -90,51 +69,52 @@ using GetInstance = const void* (*)(AnyForm form) noexcept;
 /// By K and layout, [K,V] first.
 constexpr GetInstance kInstances[3][2] = {{k64_kv, k64_vk}, {k128_kv, k128_vk}, {k256_kv, k256_vk}};
 
-/// Which instance runs a step.
+/// Which instance runs a step, or a layer.
 AnyForm form_of(const DeltaRuleProblem& p) noexcept {
   if (present(p.key_gate)) return AnyForm::kKeyGates;
   return is_packed(p) ? AnyForm::kPacked : AnyForm::kStep;
 }
+AnyForm form_of(const LayerProblem&) noexcept { return AnyForm::kLayer; }
 
-const void* kernel_for(int rounded, const DeltaRuleProblem& p, AnyForm form) noexcept {
-  const bool is_vk = p.state.layout == SLUICE_STATE_VK;
-  return kInstances[size_of(rounded)][is_vk ? 1 : 0](form);
+constexpr const char* kSizes[] = {"k64", "k128", "k256"};
+constexpr const char* kForms[] = {"", ".packed", ".key_gates"};
+constexpr NameTable kStepNames("cuda.recurrent_step.sm_90a.", kSizes, kForms);
+constexpr NameTable kLayerNames("cuda.layer_decode.sm_90a.", kSizes);
+
+core::KernelName name_of(const DeltaRuleProblem& p) noexcept {
+  return kStepNames.at(size_of(p.K), form_of(p));
+}
+core::KernelName name_of(const LayerProblem& p) noexcept {
+  return kLayerNames.at(size_of(p.delta.K));
 }
 
-/// @param params of the plan, with their grid
-void launch_any(const DeltaRuleProblem& p, const DecodeParams& params, AnyForm form,
-                Launcher& launch) noexcept {
-  if (p.rows.N == 0) return;
-  const int K = rounded_k(params.K, params.by_element);
-  const bool layer = form == AnyForm::kLayer;
-  const auto ctas = static_cast<unsigned>(params.grid.ctas);
-  LaunchShape shape;
-  shape.grid = {ctas, static_cast<unsigned>(p.H), static_cast<unsigned>(p.rows.N)};
-  shape.threads = static_cast<unsigned>(32 * warps_of(K));
-  shape.shared_bytes = TokenBufferSizes{K,     params.rows.max_tokens,    params.r, params.grid,
-                                        layer, form == AnyForm::kKeyGates}
-                           .bytes();
-  shape.cluster = layer ? ctas : 1;
-  launch(kernel_for(K, p, form), shape, params);
-}
-
-Status plan_step_launch(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
-                        core::Plan* plan) noexcept {
-  constexpr core::KernelName kNames[][3] = {
-      {"cuda.recurrent_step.sm_90a.k64", "cuda.recurrent_step.sm_90a.k64.packed",
-       "cuda.recurrent_step.sm_90a.k64.key_gates"},
-      {"cuda.recurrent_step.sm_90a.k128", "cuda.recurrent_step.sm_90a.k128.packed",
-       "cuda.recurrent_step.sm_90a.k128.key_gates"},
-      {"cuda.recurrent_step.sm_90a.k256", "cuda.recurrent_step.sm_90a.k256.packed",
-       "cuda.recurrent_step.sm_90a.k256.key_gates"}};
-  plan->kernel = kNames[size_of(p.K)][static_cast<int>(form_of(p))];
-  plan->keep(plan_work(p, work_of(p, false, false), machine.multiprocessors));
+template <class Problem>
+Status plan_any(const Problem& p, const Machine& machine, const Environment&,
+                core::Plan* plan) noexcept {
+  plan->kernel = name_of(p);
+  plan->keep(plan_work(delta_of(p), work_of(p), machine.multiprocessors));
   return ok_status();
 }
 
-void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
-                 Launcher& launch) noexcept {
-  launch_any(p, lower_step(p, plan.kept<StepPlan>()), form_of(p), launch);
+Status plan_by_element(const LayerProblem& p, const Machine& machine, const Environment&,
+                       core::Plan* plan) noexcept {
+  plan->kernel = "cuda.layer_decode.sm_90a.by_element";
+  plan->keep(plan_work(p.delta, work_of(p, true), machine.multiprocessors));
+  return ok_status();
+}
+
+template <class Problem>
+void launch_any(const Problem& problem, const core::Plan& plan, void*, Launcher& launch) noexcept {
+  const DeltaRuleProblem& p = delta_of(problem);
+  const auto chosen = plan.kept<StepPlan>();
+  if (p.rows.N == 0) return;
+  Work work = work_of(problem);
+  work.by_element = chosen.by_element;
+  const int size = size_of(rounded_k(work.K, work.by_element));
+  const bool is_vk = p.state.layout == SLUICE_STATE_VK;
+  launch(kInstances[size][is_vk](form_of(problem)),
+         shape_of(p, work, chosen.grid, shared_bytes(work, chosen.grid)),
+         lower_any(problem, chosen));
 }
 
 Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
@@ -152,27 +132,6 @@ Status check_layer_addresses(const LayerProblem& p) noexcept {
 
 Status check_layer_by_element(const LayerProblem& p, const Machine& machine) noexcept {
   return present(p.delta.ring.k) ? left_to_others() : check_any_layer(p, machine, true);
-}
-
-Status plan_layer_launch(const LayerProblem& p, const Machine& machine, const Environment&,
-                         core::Plan* plan) noexcept {
-  constexpr core::KernelName kNames[] = {"cuda.layer_decode.sm_90a.k64",
-                                         "cuda.layer_decode.sm_90a.k128",
-                                         "cuda.layer_decode.sm_90a.k256"};
-  plan->kernel = kNames[size_of(p.delta.K)];
-  plan->keep(plan_work(p.delta, work_of(p.delta, true, false), machine.multiprocessors));
-  return ok_status();
-}
-
-Status plan_by_element(const LayerProblem& p, const Machine& machine, const Environment&,
-                       core::Plan* plan) noexcept {
-  plan->kernel = "cuda.layer_decode.sm_90a.by_element";
-  plan->keep(plan_work(p.delta, work_of(p.delta, true, true), machine.multiprocessors));
-  return ok_status();
-}
-
-void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher& launch) noexcept {
-  launch_any(p.delta, lower_layer(p, plan.kept<StepPlan>()), AnyForm::kLayer, launch);
 }
 
 int load(const Machine& machine) noexcept {
@@ -197,61 +156,63 @@ Status check_vectors(const DeltaRuleProblem& p) noexcept {
         "recurrent_step: K, V = %lld, %lld, expected multiples of 4 (CUDA decode kernel)",
         static_cast<ll>(p.K), static_cast<ll>(p.V));
   }
-  const Status status = check_pool_stride("state.initial", p.state.initial);
-  return status.ok() ? check_pool_stride("state.final", p.state.final) : status;
+  const auto check = [](const char* name, const Tensor& pool) {
+    return check_first_stride("recurrent_step", name, pool, kVector, kKernel);
+  };
+  const Status status = check("state.initial", p.state.initial);
+  return status.ok() ? check("state.final", p.state.final) : status;
 }
 
 Status check_any_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   Status status = check_sizes("recurrent_step", p, machine);
   if (status.ok()) status = check_vectors(p);
-  return status.ok() ? check_grid("recurrent_step", p, work_of(p, false, false)) : status;
+  return status.ok() ? check_grid("recurrent_step", p, work_of(p)) : status;
 }
 
 Status check_any_layer(const LayerProblem& p, const Machine& machine, bool by_element) noexcept {
   Status status = check_sizes("layer_decode", p.delta, machine);
   if (status.ok()) status = check_layer_form(p);
   if (!status.ok()) return status;
-  return check_grid("layer_decode", p.delta, work_of(p.delta, true, by_element));
+  return check_grid("layer_decode", p.delta, work_of(p, by_element));
 }
 
 Status check_vector_addresses(const DeltaRuleProblem& p) noexcept {
-  const Status status = check_pool_address("state.initial", p.state.initial);
-  return status.ok() ? check_pool_address("state.final", p.state.final) : status;
+  const auto check = [](const char* name, const Tensor& pool) {
+    return check_address("recurrent_step", name, pool, kVector * pool.dtype.bits / 8, kKernel);
+  };
+  const Status status = check("state.initial", p.state.initial);
+  return status.ok() ? check("state.final", p.state.final) : status;
 }
 
-Kernel<DeltaRuleProblem> any_step_kernel() noexcept {
-  return {"recurrent_step.any",
-          "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; 9.0",
-          Tier::kFast,
-          check_step,
-          check_vector_addresses,
-          plan_step_launch,
-          launch_step,
-          load};
-}
+const Kernel<DeltaRuleProblem> kAnyStep{
+    "recurrent_step.any",
+    "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; 9.0",
+    Tier::kFast,
+    check_step,
+    check_vector_addresses,
+    plan_any,
+    launch_any,
+    load};
 
-Kernel<LayerProblem> any_layer_kernel() noexcept {
-  return {
-      "layer_decode.any",
-      "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; gates of heads without "
-      "a bound; 9.0",
-      Tier::kFast,
-      check_layer,
-      check_layer_addresses,
-      plan_layer_launch,
-      launch_layer,
-      nullptr};
-}
+const Kernel<LayerProblem> kAnyLayer{
+    "layer_decode.any",
+    "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; gates of heads without "
+    "a bound; 9.0",
+    Tier::kFast,
+    check_layer,
+    check_layer_addresses,
+    plan_any,
+    launch_any,
+    nullptr};
 
-Kernel<LayerProblem> layer_by_element_kernel() noexcept {
-  return {"layer_decode.by_element",
-          "K <= 256, V <= 1024, states of any alignment; gates of heads without a bound; 9.0",
-          Tier::kFast,
-          check_layer_by_element,
-          nullptr,
-          plan_by_element,
-          launch_layer,
-          nullptr};
-}
+const Kernel<LayerProblem> kLayerByElement{
+    "layer_decode.by_element",
+    "K <= 256, V <= 1024, states of any alignment; gates of heads without a bound; 9.0",
+    Tier::kFast,
+    check_layer_by_element,
+    nullptr,
+    plan_by_element,
+    launch_any,
+    nullptr};
 
 }  // namespace sluice::cuda::decode

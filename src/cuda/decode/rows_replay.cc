@@ -11,39 +11,26 @@ namespace {
 using core::present, core::Tensor;
 using ll = long long;
 
-Status check_entry_stride(const char* op, const char* name, const Tensor& t) noexcept {
-  if (t.shape[0] <= 1 || t.stride[0] % 4 == 0) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "%s: %s.stride[0] = %lld, expected a multiple of 4 (CUDA replay kernel)",
-                         op, name, static_cast<ll>(t.stride[0]));
-}
-
+constexpr const char* kKernel = "CUDA replay kernel";
 /// Four numbers of an entry are one access.
-Status check_entry_address(const char* op, const char* name, const Tensor& t) noexcept {
-  const auto bytes = static_cast<uintptr_t>(4 * t.dtype.bits / 8);
-  const auto misaligned = reinterpret_cast<uintptr_t>(t.data) % bytes;
-  if (misaligned == 0) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "%s: %s.data address mod %d = %d, expected 0 (CUDA replay kernel)", op,
-                         name, static_cast<int>(bytes), static_cast<int>(misaligned));
-}
+constexpr int64_t kVector = 4;
 
 Status check_entry_addresses(const char* op, const sluice_replay_ring& ring) noexcept {
-  const Status status = check_entry_address(op, "ring.k", ring.k);
-  return status.ok() ? check_entry_address(op, "ring.delta", ring.delta) : status;
+  const auto check = [&](const char* name, const Tensor& t) {
+    return check_address(op, name, t, kVector * t.dtype.bits / 8, kKernel);
+  };
+  const Status status = check("ring.k", ring.k);
+  return status.ok() ? check("ring.delta", ring.delta) : status;
 }
 
 Status check_key_size(const char* op, const DeltaRuleProblem& p) noexcept {
-  if (p.K <= kMaxReplayK) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "%s: K = %lld, expected at most %d (CUDA replay kernel)", op,
-                         static_cast<ll>(p.K), kMaxReplayK);
+  return check_at_most(op, "K", p.K, kMaxReplayK, kKernel);
 }
 
 /// Strides of entries, and shared memory of the widest grid.
 Status check_entries(const char* op, const DeltaRuleProblem& p, const Work& work) noexcept {
-  Status status = check_entry_stride(op, "ring.k", p.ring.k);
-  if (status.ok()) status = check_entry_stride(op, "ring.delta", p.ring.delta);
+  Status status = check_first_stride(op, "ring.k", p.ring.k, kVector, kKernel);
+  if (status.ok()) status = check_first_stride(op, "ring.delta", p.ring.delta, kVector, kKernel);
   if (!status.ok()) return status;
   const size_t bytes = replay_sizes(work, plan_grid(work, 1)).bytes();
   if (bytes <= kMaxSharedBytes) return ok_status();
@@ -58,7 +45,7 @@ Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (!present(p.ring.k)) return left_to_others();
   Status status = check_key_size("recurrent_step", p);
   if (status.ok()) status = check_any_step(p, machine);
-  return status.ok() ? check_entries("recurrent_step", p, work_of(p, false, false)) : status;
+  return status.ok() ? check_entries("recurrent_step", p, work_of(p)) : status;
 }
 
 Status check_step_addresses(const DeltaRuleProblem& p) noexcept {
@@ -84,7 +71,7 @@ Status no_vectors() noexcept {
 
 Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
   if (!present(p.delta.ring.k)) return left_to_others();
-  const Work work = work_of(p.delta, true, false);
+  const Work work = work_of(p);
   Status status = check_key_size("layer_decode", p.delta);
   if (status.ok()) status = check_any_layer(p, machine, false);
   if (!status.ok()) return status;
@@ -133,9 +120,9 @@ Status check_model(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   return gates ? check_step(p, machine) : left_to_others();
 }
 
-Status plan_single(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
-                   core::Plan* plan) noexcept {
-  const StepPlan chosen = plan_work(p, work_of(p, false, false), machine.multiprocessors);
+Status plan_model(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
+                  core::Plan* plan) noexcept {
+  const StepPlan chosen = plan_work(p, work_of(p), machine.multiprocessors);
   // The instances have whole heads.
   if (chosen.grid.column_bits != kModelColumnBits) return left_to_others();
   plan->kernel = "cuda.recurrent_step.sm_90a.replay_model_k128";
@@ -143,19 +130,20 @@ Status plan_single(const DeltaRuleProblem& p, const Machine& machine, const Envi
   return ok_status();
 }
 
-Status plan_step_launch(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
-                        core::Plan* plan) noexcept {
-  plan->kernel = p.K <= 64 ? "cuda.recurrent_step.sm_90a.replay_k64"
-                           : "cuda.recurrent_step.sm_90a.replay_k128";
-  plan->keep(plan_work(p, work_of(p, false, false), machine.multiprocessors));
-  return ok_status();
+core::KernelName name_of(const DeltaRuleProblem& p) noexcept {
+  return p.K <= 64 ? "cuda.recurrent_step.sm_90a.replay_k64"
+                   : "cuda.recurrent_step.sm_90a.replay_k128";
+}
+core::KernelName name_of(const LayerProblem& p) noexcept {
+  return p.delta.K <= 64 ? "cuda.layer_decode.sm_90a.replay_k64"
+                         : "cuda.layer_decode.sm_90a.replay_k128";
 }
 
-Status plan_layer_launch(const LayerProblem& p, const Machine& machine, const Environment&,
-                         core::Plan* plan) noexcept {
-  plan->kernel = p.delta.K <= 64 ? "cuda.layer_decode.sm_90a.replay_k64"
-                                 : "cuda.layer_decode.sm_90a.replay_k128";
-  plan->keep(plan_work(p.delta, work_of(p.delta, true, false), machine.multiprocessors));
+template <class Problem>
+Status plan_any(const Problem& p, const Machine& machine, const Environment&,
+                core::Plan* plan) noexcept {
+  plan->kernel = name_of(p);
+  plan->keep(plan_work(delta_of(p), work_of(p), machine.multiprocessors));
   return ok_status();
 }
 
@@ -168,43 +156,31 @@ const void* model_kernel_for(const ReplayModel& model) noexcept {
   return model.tokens == Number::kBfloat16 ? replay_model_bf16(model) : replay_model_fp16(model);
 }
 
-LaunchShape shape_of(const DeltaRuleProblem& p, const Work& work, const Grid& grid) noexcept {
-  const ReplaySizes sizes = replay_sizes(work, grid);
-  const auto ctas = static_cast<unsigned>(grid.ctas);
-  LaunchShape shape;
-  shape.grid = {ctas, static_cast<unsigned>(p.H), static_cast<unsigned>(p.rows.N)};
-  shape.threads = static_cast<unsigned>(32 * warps_of(sizes.K));
-  shape.shared_bytes = sizes.bytes();
-  shape.cluster = work.layer ? ctas : 1;
-  return shape;
+/// Launches a kernel that is found by the parameters, which it takes.
+template <class Problem, class Find>
+void launch_plan(const Problem& problem, const core::Plan& plan, Launcher& launch,
+                 const Find& find) noexcept {
+  const DeltaRuleProblem& p = delta_of(problem);
+  const auto chosen = plan.kept<StepPlan>();
+  if (p.rows.N == 0) return;
+  const Work work = work_of(problem);
+  const ReplayParams params = lower_replay(p, lower_any(problem, chosen));
+  launch(find(params), shape_of(p, work, chosen.grid, replay_sizes(work, chosen.grid).bytes()),
+         params);
 }
 
 void launch_model(const DeltaRuleProblem& p, const core::Plan& plan, void*,
                   Launcher& launch) noexcept {
-  const auto chosen = plan.kept<StepPlan>();
-  if (p.rows.N == 0) return;
-  launch(model_kernel_for(model_of(p)), shape_of(p, work_of(p, false, false), chosen.grid),
-         lower_replay_step(p, chosen));
+  launch_plan(p, plan, launch, [&](const ReplayParams&) { return model_kernel_for(model_of(p)); });
 }
 
-/// Of a step, or a layer's.
-void launch_any(const DeltaRuleProblem& p, const Work& work, const ReplayParams& params,
-                Launcher& launch) noexcept {
-  if (p.rows.N == 0) return;
-  const bool is_vk = p.state.layout == SLUICE_STATE_VK;
-  const LaunchShape shape = shape_of(p, work, params.step.grid);
-  launch(kernel_for(p.K <= 64 ? 64 : kMaxReplayK, is_vk, work.layer, params.step.packed), shape,
-         params);
-}
-
-void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
-                 Launcher& launch) noexcept {
-  launch_any(p, work_of(p, false, false), lower_replay_step(p, plan.kept<StepPlan>()), launch);
-}
-
-void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher& launch) noexcept {
-  launch_any(p.delta, work_of(p.delta, true, false), lower_replay_layer(p, plan.kept<StepPlan>()),
-             launch);
+template <class Problem>
+void launch_any(const Problem& problem, const core::Plan& plan, void*, Launcher& launch) noexcept {
+  const DeltaRuleProblem& p = delta_of(problem);
+  launch_plan(problem, plan, launch, [&](const ReplayParams& params) {
+    return kernel_for(p.K <= 64 ? 64 : kMaxReplayK, p.state.layout == SLUICE_STATE_VK,
+                      params.step.layer, params.step.packed);
+  });
 }
 
 int load_models(const Machine& machine) noexcept {
@@ -233,40 +209,37 @@ int load(const Machine& machine) noexcept {
 
 }  // namespace
 
-Kernel<DeltaRuleProblem> replay_model_kernel() noexcept {
-  return {"recurrent_step.replay_model",
-          "a replay ring, heads of 128 x 128, [K,V], 16-bit tokens and gates, raw gates, beta "
-          "logits, l2 norms; 9.0",
-          Tier::kFast,
-          check_model,
-          check_step_addresses,
-          plan_single,
-          launch_model,
-          load_models};
-}
+const Kernel<DeltaRuleProblem> kReplayModel{
+    "recurrent_step.replay_model",
+    "a replay ring, heads of 128 x 128, [K,V], 16-bit tokens and gates, raw gates, beta "
+    "logits, l2 norms; 9.0",
+    Tier::kFast,
+    check_model,
+    check_step_addresses,
+    plan_model,
+    launch_model,
+    load_models};
 
-Kernel<DeltaRuleProblem> replay_step_kernel() noexcept {
-  return {"recurrent_step.replay",
-          "a replay ring, K <= 128, V <= 1024, multiples of 4; entries and states aligned to 4 "
-          "numbers; 9.0",
-          Tier::kFast,
-          check_step,
-          check_step_addresses,
-          plan_step_launch,
-          launch_step,
-          load};
-}
+const Kernel<DeltaRuleProblem> kReplayStep{
+    "recurrent_step.replay",
+    "a replay ring, K <= 128, V <= 1024, multiples of 4; entries and states aligned to 4 "
+    "numbers; 9.0",
+    Tier::kFast,
+    check_step,
+    check_step_addresses,
+    plan_any,
+    launch_any,
+    load};
 
-Kernel<LayerProblem> replay_layer_kernel() noexcept {
-  return {"layer_decode.replay",
-          "a replay ring, K <= 128, at most 8 tiles of 128 columns a key head; otherwise as "
-          "recurrent_step.replay",
-          Tier::kFast,
-          check_layer,
-          check_layer_addresses,
-          plan_layer_launch,
-          launch_layer,
-          nullptr};
-}
+const Kernel<LayerProblem> kReplayLayer{
+    "layer_decode.replay",
+    "a replay ring, K <= 128, at most 8 tiles of 128 columns a key head; otherwise as "
+    "recurrent_step.replay",
+    Tier::kFast,
+    check_layer,
+    check_layer_addresses,
+    plan_any,
+    launch_any,
+    nullptr};
 
 }  // namespace sluice::cuda::decode

@@ -105,44 +105,35 @@ Status check_step_addresses(const DeltaRuleProblem& p) noexcept {
   return aligned ? ok_status() : left_to_others();
 }
 
-/// Of [V,K].
-core::KernelName step_name_vk(SingleCut cut, bool key_gates, bool packed) noexcept {
-  constexpr core::KernelName kNames[][2] = {
-      {"cuda.recurrent_step.sm_90a.single_k128.vk.narrow",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.narrow"},
-      {"cuda.recurrent_step.sm_90a.single_k128.vk.stream",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.stream"},
-      {"cuda.recurrent_step.sm_90a.single_k128.vk.packed",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.packed"}};
-  return kNames[packed ? 2 : cut == SingleCut::kStream ? 1 : 0][key_gates];
-}
+constexpr const char* kGates[] = {"", ".key_gates"};
+constexpr const char* kForms[] = {".narrow",    ".wide",      ".many",     ".stream",
+                                  ".vk.narrow", ".vk.stream", ".vk.packed"};
+constexpr NameTable kStepNames("cuda.recurrent_step.sm_90a.single_k128", kGates, kForms);
+constexpr NameTable kLayerNames("cuda.layer_decode.sm_90a.single_k128", kGates);
 
-core::KernelName step_name(SingleCut cut, Number state, bool key_gates) noexcept {
-  constexpr core::KernelName kNames[][2] = {
-      {"cuda.recurrent_step.sm_90a.single_k128.narrow",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.narrow"},
-      {"cuda.recurrent_step.sm_90a.single_k128.wide",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.wide"},
-      {"cuda.recurrent_step.sm_90a.single_k128.many",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.many"},
-      {"cuda.recurrent_step.sm_90a.single_k128.stream",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.stream"}};
+/// Of kForms.
+int form_of(const DeltaRuleProblem& p, SingleCut cut) noexcept {
+  if (is_packed(p)) return 6;
+  if (is_vk(p)) return cut == SingleCut::kStream ? 5 : 4;
   // In float32 many CTAs run the same kernel as whole heads.
-  if (cut == SingleCut::kMany && state == Number::kFloat32) cut = SingleCut::kWide;
-  return kNames[static_cast<int>(cut)][key_gates];
+  if (cut == SingleCut::kMany && state_number(p) == Number::kFloat32) cut = SingleCut::kWide;
+  return static_cast<int>(cut);
 }
 
 Status plan_step(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
                  core::Plan* plan) noexcept {
-  const Number state = state_number(p);
-  const bool vk = is_vk(p), key_gates = present(p.key_gate);
   const int64_t heads = p.rows.N * p.HV;
-  const SinglePlan chosen = is_packed(p) ? plan_single_packed(heads, machine.multiprocessors)
-                                         : plan_single(heads, state, vk, machine.multiprocessors);
-  plan->kernel = vk ? step_name_vk(chosen.cut, key_gates, is_packed(p))
-                    : step_name(chosen.cut, state, key_gates);
+  const SinglePlan chosen =
+      is_packed(p) ? plan_single_packed(heads, machine.multiprocessors)
+                   : plan_single(heads, state_number(p), is_vk(p), machine.multiprocessors);
+  plan->kernel = kStepNames.at(present(p.key_gate), form_of(p, chosen.cut));
   plan->keep(chosen);
   return ok_status();
+}
+
+LaunchShape shape_of(const SingleInstance& instance, const GridSize& grid,
+                     uint32_t cluster = 1) noexcept {
+  return {grid, instance.threads, instance.shared_bytes, cluster};
 }
 
 template <class Params>
@@ -163,11 +154,9 @@ void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
   const SingleKeyParams params = lower_single_step(packed ? as_batch(p) : p, chosen);
   const SingleInstance instance = instance_of(
       {state_number(p), number_type(p.q.dtype), chosen.cut, key_gates, is_vk(p), packed});
-  LaunchShape shape;
-  shape.grid = {params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(p.rows.N)};
-  if (chosen.cut == SingleCut::kStream) shape.grid = {params.ctas, 1, 1};
-  shape.threads = instance.threads;
-  shape.shared_bytes = instance.shared_bytes;
+  GridSize grid{params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(p.rows.N)};
+  if (chosen.cut == SingleCut::kStream) grid = {params.ctas};
+  const LaunchShape shape = shape_of(instance, grid);
   const auto& scalar = static_cast<const SingleParams&>(params);
   if (packed) {
     if (key_gates) return launch_packed(p, instance, shape, params, launch);
@@ -195,8 +184,7 @@ Status check_layer_addresses(const LayerProblem& p) noexcept {
 
 Status plan_layer(const LayerProblem& p, const Machine& machine, const Environment&,
                   core::Plan* plan) noexcept {
-  plan->kernel = present(p.delta.key_gate) ? "cuda.layer_decode.sm_90a.single_k128.key_gates"
-                                           : "cuda.layer_decode.sm_90a.single_k128";
+  plan->kernel = kLayerNames.at(present(p.delta.key_gate));
   plan->keep(plan_single_layer(p.delta.rows.N * p.delta.HV, machine.multiprocessors));
   return ok_status();
 }
@@ -208,11 +196,8 @@ void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher
   const SingleInstance instance =
       instance_of({state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer,
                    key_gates, false, false});
-  LaunchShape shape;
-  shape.grid = {params.r, params.H, static_cast<unsigned>(p.delta.rows.N)};
-  shape.threads = instance.threads;
-  shape.shared_bytes = instance.shared_bytes;
-  shape.cluster = params.r;
+  const LaunchShape shape =
+      shape_of(instance, {params.r, params.H, static_cast<unsigned>(p.delta.rows.N)}, params.r);
   if (key_gates) {
     launch(instance.kernel, shape, params);
   } else {
@@ -230,14 +215,14 @@ int load_instance(const SingleKind& kind, int device) noexcept {
 int load(const Machine& machine) noexcept {
   constexpr struct {
     bool vk, packed;
-  } kForms[] = {{false, false}, {true, false}, {true, true}};
+  } kLayouts[] = {{false, false}, {true, false}, {true, true}};
   if (!machine.is_hopper()) return 0;
   for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
     for (const Number state : {Number::kFloat32, tokens}) {
       for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany,
                                   SingleCut::kStream, SingleCut::kLayer}) {
         for (const bool key_gates : {false, true}) {
-          for (const auto [vk, packed] : kForms) {
+          for (const auto [vk, packed] : kLayouts) {
             const SingleKind kind{state, tokens, cut, key_gates, vk, packed};
             const int error = load_instance(kind, machine.device);
             if (error != 0) return error;
@@ -251,29 +236,26 @@ int load(const Machine& machine) noexcept {
 
 }  // namespace
 
-Kernel<DeltaRuleProblem> single_step_kernel() noexcept {
-  return {
-      "recurrent_step.single",
-      "one token, heads of 128 x 128, 16-bit tokens of 16-byte rows, packed ones with states of "
-      "[V,K], gates of heads or of keys; 9.0",
-      Tier::kFast,
-      check_step,
-      check_step_addresses,
-      plan_step,
-      launch_step,
-      load};
-}
+const Kernel<DeltaRuleProblem> kSingleStep{
+    "recurrent_step.single",
+    "one token, heads of 128 x 128, 16-bit tokens of 16-byte rows, packed ones with states of "
+    "[V,K], gates of heads or of keys; 9.0",
+    Tier::kFast,
+    check_step,
+    check_step_addresses,
+    plan_step,
+    launch_step,
+    load};
 
-Kernel<LayerProblem> single_layer_kernel() noexcept {
-  return {"layer_decode.single",
-          "one token, heads of 128 x 128, [K,V], convolutions of 4 inputs in whole words, raw "
-          "gates of heads or of keys, beta logits, l2 norms; 9.0",
-          Tier::kFast,
-          check_layer,
-          check_layer_addresses,
-          plan_layer,
-          launch_layer,
-          nullptr};
-}
+const Kernel<LayerProblem> kSingleLayer{
+    "layer_decode.single",
+    "one token, heads of 128 x 128, [K,V], convolutions of 4 inputs in whole words, raw "
+    "gates of heads or of keys, beta logits, l2 norms; 9.0",
+    Tier::kFast,
+    check_layer,
+    check_layer_addresses,
+    plan_layer,
+    launch_layer,
+    nullptr};
 
 }  // namespace sluice::cuda::decode

@@ -8,6 +8,6 @@ sluice_instances(single_keys_instances decode single_keys
   single_keys_bf16 single_keys_fp16 single_keys_bf16_vk single_keys_fp16_vk)
 target_sources(sluice_cuda PRIVATE
   decode/catalogue.cc decode/rows_any.cc decode/rows_replay.cc decode/rows_single.cc
-  decode/lower.cc decode/lower_replay.cc decode/lower_single.cc decode/lower_single_layer.cc
+  decode/lower.cc decode/lower_single.cc decode/lower_single_layer.cc
   ${any_instances} ${replay_instances} ${replay_model_instances} ${single_instances}
   ${single_keys_instances})

@@ -3,16 +3,12 @@
 // convolution, which are one call where channels have the order of weights. Where q, k and v have
 // weights and states of their own each way through convolutions is three calls.
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 
 #include "core/host_access.hpp"
 #include "cuda/catalogues.h"
-#include "cuda/causal_conv1d/lower.h"
 #include "cuda/gated_rms_norm/lower.h"
 #include "cuda/kernels/backward/config.h"
-#include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/workspace_layout.h"
 
@@ -53,7 +49,6 @@ CausalConvBackwardProblem joined(CausalConvBackwardProblem first, int64_t channe
 /// The parts with their memory between them.
 struct LayerGradients {
   CausalConvProblem forward[3];
-  int forward_at_once;  ///< of them, by one launch
   CausalConvBackwardProblem conv[3];
   int convs;
   core::DeltaRuleProblem rule;  ///< the forward call
@@ -66,10 +61,7 @@ struct LayerGradients {
 
   LayerGradients(const LayerBackwardProblem& problem, const LayerBackwardChoice& choice,
                  void* base) noexcept
-      : forward_at_once(problem.separate ? 1 : 3),
-        delta(problem.delta),
-        norm(problem.norm),
-        runs_rule(!present(problem.norm.forward.x)) {
+      : delta(problem.delta), norm(problem.norm), runs_rule(!present(problem.norm.forward.x)) {
     WorkspaceLayout layout(base);
     core::DeltaRuleProblem& p = delta.forward;
     const sluice_device device = problem.conv[0].forward.x.device;
@@ -122,76 +114,44 @@ struct LayerGradients {
 
 Status accept(const LayerBackwardProblem& p, const Machine& machine) noexcept {
   if (const Status s = check_capability("layer_backward", machine); !s.ok()) return s;
-  if (p.delta.forward.K <= backward::kMaxK) return ok_status();
-  return Status::failure(
-      Code::kUnsupported, "layer_backward: head_k_dim = %lld, expected at most %lld (CUDA kernels)",
-      static_cast<long long>(p.delta.forward.K), static_cast<long long>(backward::kMaxK));
-}
-
-/// Plans a part; *most becomes at least what it needs of the workspace.
-template <class Problem>
-Status plan_part(Catalogue<Problem> catalogue, const Problem& problem, const Machine& machine,
-                 const Environment& environment, size_t* most, bool* fast = nullptr) noexcept {
-  Plan plan;
-  const Status status =
-      plan_by(catalogue, problem, machine, environment, core::PlanFor::kCall, &plan);
-  if (!status.ok()) return status;
-  *most = std::max(*most, plan.workspace_bytes);
-  if (fast != nullptr) {
-    *fast = static_cast<const Kernel<Problem>*>(plan.entry)->tier == Tier::kFast;
-  }
-  return status;
+  return check_at_most("layer_backward", "head_k_dim", p.delta.forward.K, backward::kMaxK);
 }
 
 Status plan_layer(const LayerBackwardProblem& p, const Machine& machine,
                   const Environment& environment, Plan* plan) noexcept {
-  // WHY no null base: views without data count as absent. Any other that is aligned will do.
-  void* const any_base = reinterpret_cast<void*>(uintptr_t{256});
   const sluice_dtype io = p.conv[0].forward.x.dtype;
   LayerBackwardChoice choice{io, io};
-  LayerGradients parts(p, choice, any_base);
+  LayerGradients parts(p, choice, any_workspace());
   size_t rule_bytes = 0, most = 0;
   bool fast = true, tiles = false;
   const auto plan_rule = [&] {
     return plan_part(layer_delta_kernels(SLUICE_OP_LAYER_PREFILL), parts.rule, machine, environment,
-                     &rule_bytes, &fast);
+                     core::PlanFor::kCall, &rule_bytes, &fast);
   };
   const auto plan_delta = [&] {
-    return plan_part(chunk_backward_catalogue(), parts.delta, machine, environment, &most, &tiles);
+    return plan_part(chunk_backward_catalogue(), parts.delta, machine, environment,
+                     core::PlanFor::kCall, &most, &tiles);
   };
   if (parts.runs_rule && !(plan_rule().ok() && fast)) choice.core = core::kFloat32;
   if (!(plan_delta().ok() && tiles)) choice.between = core::kFloat32;
-  parts = LayerGradients(p, choice, any_base);
+  parts = LayerGradients(p, choice, any_workspace());
   rule_bytes = most = 0;
   if (parts.runs_rule) {
     if (const Status s = plan_rule(); !s.ok()) return s;
   }
   if (const Status s = plan_delta(); !s.ok()) return s;
-  const Status norm =
-      plan_part(gated_rms_norm_backward_catalogue(), parts.norm, machine, environment, &most);
+  const Status norm = plan_part(gated_rms_norm_backward_catalogue(), parts.norm, machine,
+                                environment, core::PlanFor::kCall, &most);
   if (!norm.ok()) return norm;
   for (int i = 0; i < parts.convs; ++i) {
-    const Status conv =
-        plan_part(causal_conv1d_backward_catalogue(), parts.conv[i], machine, environment, &most);
+    const Status conv = plan_part(causal_conv1d_backward_catalogue(), parts.conv[i], machine,
+                                  environment, core::PlanFor::kCall, &most);
     if (!conv.ok()) return conv;
   }
   plan->kernel = tiles ? "cuda.layer_backward.sm_90" : "cuda.layer_backward.plain";
   plan->workspace_bytes = parts.bytes + std::max(most, rule_bytes);
   plan->keep(choice);
   return ok_status();
-}
-
-/// Plans once more, where memory is the call's own, and launches. WHY not kept: a plan has room for
-/// one choice, and parts have five.
-template <class Problem>
-void launch_part(Catalogue<Problem> catalogue, const Problem& problem, void* workspace,
-                 Launcher& launcher) noexcept {
-  if (!launcher.ok()) return;
-  Plan plan;
-  const Status status =
-      plan_by(catalogue, problem, launcher.machine(), environment(), core::PlanFor::kCall, &plan);
-  if (!status.ok()) return launcher.note(cudaErrorInvalidValue);
-  static_cast<const Kernel<Problem>*>(plan.entry)->launch(problem, plan, workspace, launcher);
 }
 
 void launch_norm(const LayerGradients& parts, Launcher& launcher) noexcept {
@@ -207,13 +167,7 @@ void launch_norm(const LayerGradients& parts, Launcher& launcher) noexcept {
 void launch_layer(const LayerBackwardProblem& p, const Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
   const LayerGradients parts(p, plan.kept<LayerBackwardChoice>(), workspace);
-  for (int i = 0; i < 3 && launcher.ok(); i += parts.forward_at_once) {
-    conv1d::PlannedConv conv;
-    lower_conv(parts.forward + i, parts.forward_at_once, &conv.params);
-    conv.params.row_kinds = parts.row_kinds;
-    conv1d::plan_launch(launcher.machine().multiprocessors, &conv);
-    conv1d::launch(conv, launcher);
-  }
+  launch_convolutions(parts.forward, p.separate, parts.row_kinds, launcher);
   if (parts.runs_rule) {
     launch_part(layer_delta_kernels(SLUICE_OP_LAYER_PREFILL), parts.rule, parts.rest, launcher);
   }

@@ -75,10 +75,7 @@ const char* op_name(const LayerProblem& problem) noexcept {
 }
 
 Status accept(const LayerProblem& p, const Machine&) noexcept {
-  if (p.delta.K <= generic::kMaxK) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "%s: head_k_dim = %lld, expected at most %lld (CUDA kernels)", op_name(p),
-                         static_cast<long long>(p.delta.K), static_cast<long long>(generic::kMaxK));
+  return check_at_most(op_name(p), "head_k_dim", p.delta.K, generic::kMaxK);
 }
 
 const DeltaKernel& delta_kernel(const void* entry) noexcept {
@@ -100,10 +97,8 @@ bool writes_core(const LayerProblem& p, DeltaRuleProblem delta, const DeltaKerne
 
 Status plan_layer(const LayerProblem& p, const Machine& machine, const Environment& environment,
                   Plan* plan) noexcept {
-  // WHY no null base: views without data count as absent. Any other that is aligned will do.
-  void* const any_base = reinterpret_cast<void*>(uintptr_t{256});
   LayerChoice choice{nullptr, p.conv[0].x.dtype, false};
-  LayerParts parts(p, choice, any_base);
+  LayerParts parts(p, choice, any_workspace());
   const auto plan_delta = [&] {
     return plan_by(layer_delta_kernels(p.op), parts.delta, machine, environment,
                    core::PlanFor::kCall, plan);
@@ -112,7 +107,7 @@ Status plan_layer(const LayerProblem& p, const Machine& machine, const Environme
   bool fast = status.ok() && delta_kernel(plan->entry).tier == Tier::kFast;
   if (!fast) {
     choice.core_dtype = core::kFloat32;
-    parts = LayerParts(p, choice, any_base);
+    parts = LayerParts(p, choice, any_workspace());
     status = plan_delta();
   }
   if (!status.ok()) return status;
@@ -131,14 +126,7 @@ void launch_layer(const LayerProblem& p, const Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
   const auto choice = plan.kept_around<LayerChoice>();
   const LayerParts parts(p, choice, workspace);
-  const int at_once = p.separate ? 1 : 3;
-  for (int i = 0; i < 3 && launcher.ok(); i += at_once) {
-    conv1d::PlannedConv conv;
-    lower_conv(parts.conv + i, at_once, &conv.params);
-    conv.params.row_kinds = parts.row_kinds;
-    conv1d::plan_launch(launcher.machine().multiprocessors, &conv);
-    conv1d::launch(conv, launcher);
-  }
+  launch_convolutions(parts.conv, p.separate, parts.row_kinds, launcher);
   if (!launcher.ok()) return;
   delta_kernel(choice.delta_entry).launch(parts.delta, plan, parts.delta_workspace, launcher);
   gated_norm::PlannedNorm norm;
@@ -157,5 +145,17 @@ constexpr Kernel<LayerProblem> kCatalogue[] = {{"layer_prefill", "what chunk_for
 }  // namespace
 
 Catalogue<LayerProblem> layer_prefill_catalogue() noexcept { return kCatalogue; }
+
+void launch_convolutions(const core::CausalConvProblem (&parts)[3], bool separate,
+                         uint8_t* row_kinds, Launcher& launcher) noexcept {
+  const int at_once = separate ? 1 : 3;
+  for (int i = 0; i < 3 && launcher.ok(); i += at_once) {
+    conv1d::PlannedConv conv;
+    lower_conv(parts + i, at_once, &conv.params);
+    conv.params.row_kinds = row_kinds;
+    conv1d::plan_launch(launcher.machine().multiprocessors, &conv);
+    conv1d::launch(conv, launcher);
+  }
+}
 
 }  // namespace sluice::cuda
