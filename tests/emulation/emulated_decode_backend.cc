@@ -13,7 +13,6 @@
 #include "cuda/chunk_forward/rows.h"
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
-#include "cuda/kernels/decode/replay/instances.h"
 #include "cuda/kernels/decode/replay/kernel.cuh"
 #include "cuda/kernels/decode/single/kernel.cuh"
 #include "cuda/machine.h"

@@ -4,7 +4,7 @@
 #include "core/backend.hpp"
 #include "cuda/chunk_forward/launch.h"
 #include "cuda/chunk_forward/rows.h"
-#include "cuda/kernels/generic/instances.h"
+#include "cuda/kernels/generic/launch.h"
 #include "cuda/machine.h"
 #include "emulated_launcher.hpp"
 #include "emulated_operator.hpp"

@@ -7,7 +7,6 @@
 #include "cuda/chunk_backward/forward_pass.h"
 #include "cuda/chunk_backward/lower.h"
 #include "cuda/chunk_backward/waves.h"
-#include "cuda/chunk_backward/windows.h"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/stages/launch.h"

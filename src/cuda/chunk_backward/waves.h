@@ -1,4 +1,5 @@
-// Cuts chunk_backward by tensor cores into waves of heads and batch entries that share one workspace.
+// Cuts chunk_backward by tensor cores into waves of heads and batch entries, or windows of chunks, that
+// share one workspace.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CHUNK_BACKWARD_WAVES_H_
 #define SLUICE_CUDA_CHUNK_BACKWARD_WAVES_H_
@@ -7,7 +8,7 @@
 
 #include "core/problem.hpp"
 #include "cuda/kernels/backward/segments.h"
-#include "cuda/kernels/backward/window.h"
+#include "cuda/launch.h"
 #include "cuda/machine.h"
 
 namespace sluice::cuda {
@@ -45,6 +46,13 @@ backward::Window window_of(const Waves& waves, int64_t number) noexcept;
 
 /// The cut of so many of the B batch entries that `cut` is of.
 backward::SegmentCut cut_of_wave(backward::SegmentCut cut, int64_t B, int64_t entries) noexcept;
+
+/// A call of one wave that has windows, but for dA_log and ddt_bias, whose parts it leaves. States are
+/// brought from the first window to the last, then each window is computed, from the last to the first:
+/// its states once more, gradients of states, gradients by chunk. States of borders are float32, as
+/// chains have them in registers: the same bits as without windows.
+void launch_windows(const core::ChunkBackwardProblem& problem, const Waves& waves, void* memory,
+                    Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda
 

@@ -1,6 +1,6 @@
 // Launches the kernels of chunk_backward by tensor cores window by window.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/chunk_backward/windows.h"
+#include "cuda/chunk_backward/waves.h"
 
 #include "cuda/chunk_backward/forward_pass.h"
 #include "cuda/chunk_backward/lower.h"

@@ -9,7 +9,7 @@
 #include "cuda/device/stage_shapes.h"
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
-#include "cuda/kernels/stages/sum_gates.h"
+#include "cuda/kernels/stages/launch.h"
 #include "cuda/lower_views.h"
 
 namespace sluice::cuda {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/decode/lower.h"
 #include "cuda/decode/rows.h"
-#include "cuda/kernels/decode/replay/instances.h"
+#include "cuda/kernels/decode/instances.h"
 #include "cuda/lower_views.h"
 
 namespace sluice::cuda::decode {

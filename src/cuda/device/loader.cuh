@@ -5,7 +5,7 @@
 
 #include "cuda/device/work_items.cuh"
 #include "cuda/ptx/stream.cuh"
-#include "cuda/tile/load.cuh"
+#include "cuda/tile/pipeline.cuh"
 
 namespace sluice::cuda::device {
 

@@ -86,6 +86,12 @@ __device__ __forceinline__ void wait_for_dependencies() {
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
 }
 
+/// Waits for `threads` threads of the CTA at named barrier `id`. WHY not bar.sync: it asks that all
+/// threads wait at one instruction of the program, and each role has a copy of its own.
+__device__ __forceinline__ void role_barrier_sync(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+
 }  // namespace sluice::cuda::ptx
 
 #endif  // SLUICE_CUDA_PTX_BARRIER_CUH_

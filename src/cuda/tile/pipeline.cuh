@@ -1,9 +1,10 @@
-// Guards a ring of slots in shared memory by pairs of mbarriers.
+// Guards a ring of slots in shared memory by pairs of mbarriers, and requests tiles into it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_PIPELINE_CUH_
 #define SLUICE_CUDA_TILE_PIPELINE_CUH_
 
 #include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/tma.cuh"
 
 namespace sluice::cuda::tile {
 
@@ -84,6 +85,19 @@ struct RingCursor {
     if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&barriers.empty[slot]);
   }
 };
+
+/// Requests one tile.
+template <class Tile, int kSlots>
+__device__ __forceinline__ void load_tile(Tile& to, const CUtensorMap* map,
+                                          RingBarriers<kSlots>& ring, RingCursor<kSlots>& cursor,
+                                          ptx::BoxOrigin at) {
+  // SYNC ring.empty: the loader waits until all readers of the slot's previous tile are done
+  cursor.acquire(ring);
+  // SYNC ring.full: completes when the copy engine has written the tile
+  ptx::mbarrier_arrive_expect(&ring.full[cursor.slot], Tile::kBytes);
+  ptx::tma_load(to.bytes, map, at, &ring.full[cursor.slot]);
+  cursor.next();
+}
 
 }  // namespace sluice::cuda::tile
 

@@ -9,7 +9,6 @@
 #include "cuda/kernels/backward/scale_tiles.cuh"
 #include "cuda/kernels/backward/segments.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
-#include "cuda/kernels/backward/window.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/tile/fragment.cuh"

@@ -5,8 +5,8 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_CHAIN_SCORES_CUH_
 
 #include "cuda/kernels/backward/chain_items.cuh"
+#include "cuda/tile/block_tile.cuh"
 #include "cuda/tile/products.cuh"
-#include "cuda/tile/tile_rows.cuh"
 
 namespace sluice::cuda::backward {
 

@@ -21,9 +21,9 @@
 
 #include "cuda/kernels/backward/gradient_items.cuh"
 #include "cuda/kernels/backward/gradient_rows.cuh"
+#include "cuda/tile/block_tile.cuh"
 #include "cuda/tile/products.cuh"
 #include "cuda/tile/shared_products.cuh"
-#include "cuda/tile/tile_rows.cuh"
 
 namespace sluice::cuda::backward {
 

@@ -3,8 +3,8 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_WORK_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_WORK_CUH_
 
+#include "cuda/kernels/backward/segments.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
-#include "cuda/kernels/backward/window.cuh"
 
 namespace sluice::cuda::backward {
 

@@ -6,7 +6,6 @@
 #include "cuda/device/stage_params.h"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/segments.h"
-#include "cuda/kernels/backward/window.h"
 
 namespace sluice::cuda::backward {
 

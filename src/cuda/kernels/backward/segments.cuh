@@ -1,4 +1,5 @@
-// Finds the segments of cut sequences, from lengths alone: no table is made.
+// Finds the segments of cut sequences, from lengths alone: no table is made; and whether a chunk is
+// inside the window that a launch computes.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_SEGMENTS_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_SEGMENTS_CUH_
@@ -70,6 +71,17 @@ __device__ __forceinline__ int64_t sequence_of_boundary(const StageParams& p, co
   }
   *number = static_cast<int>(boundary - device::first_row(p, low) / rows);
   return low;
+}
+
+/// Whether a launch computes a chunk.
+__device__ __forceinline__ bool is_inside(const Window& window, const device::Chunk& chunk) {
+  return !window.exists() || (chunk.row >= window.first && chunk.row < window.end);
+}
+
+/// Where S and D' of the chunk that begins at a row lie among those of a window: chunk slots, as
+/// span_of() has them.
+__device__ __forceinline__ int64_t state_in_window(const Window& window, int64_t seq, int64_t row) {
+  return row / kTokens + seq - window.first / kTokens;
 }
 
 }  // namespace sluice::cuda::backward

@@ -17,8 +17,8 @@
 
 #include "cuda/kernels/backward/prepare_tiles.cuh"
 #include "cuda/kernels/backward/ready_chunks.cuh"
+#include "cuda/kernels/backward/segments.cuh"
 #include "cuda/kernels/backward/two_part_blocks.cuh"
-#include "cuda/kernels/backward/window.cuh"
 
 namespace sluice::cuda::backward {
 

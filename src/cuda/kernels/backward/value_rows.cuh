@@ -9,8 +9,8 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_VALUE_ROWS_CUH_
 
 #include "cuda/kernels/backward/gates.cuh"
+#include "cuda/kernels/backward/segments.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
-#include "cuda/kernels/backward/window.cuh"
 
 namespace sluice::cuda::backward {
 

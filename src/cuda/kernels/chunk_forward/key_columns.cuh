@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_COLUMNS_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_COLUMNS_CUH_
 
-#include "cuda/device/key_gate.cuh"
+#include "cuda/device/gate.cuh"
 #include "cuda/device/token_gates.cuh"
 #include "cuda/kernels/chunk_forward/key_config.h"
 #include "cuda/ptx/lanes.cuh"

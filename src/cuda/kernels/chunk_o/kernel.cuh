@@ -18,9 +18,9 @@
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/tma.cuh"
+#include "cuda/tile/block_tile.cuh"
 #include "cuda/tile/products.cuh"
 #include "cuda/tile/shared_products.cuh"
-#include "cuda/tile/tile_rows.cuh"
 
 namespace sluice::cuda::chunk_o {
 

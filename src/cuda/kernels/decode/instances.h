@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
 
+#include "cuda/kernels/decode/replay/params.h"
 #include "cuda/kernels/decode/single/params.h"
 
 namespace sluice::cuda::decode {
@@ -26,6 +27,18 @@ SingleInstance single_keys_bf16(const SingleKind& kind) noexcept;
 SingleInstance single_keys_fp16(const SingleKind& kind) noexcept;
 SingleInstance single_keys_bf16_vk(const SingleKind& kind) noexcept;
 SingleInstance single_keys_fp16_vk(const SingleKind& kind) noexcept;
+
+/// The instances for K up to the number in their name, one translation unit each (inst/).
+/// @param layer DecodeParams::layer
+/// @param packed states have 16 bits
+const void* replay_k64_kv(bool layer, bool packed) noexcept;
+const void* replay_k64_vk(bool layer, bool packed) noexcept;
+const void* replay_k128_kv(bool layer, bool packed) noexcept;
+const void* replay_k128_vk(bool layer, bool packed) noexcept;
+
+/// The instances for models, by the type of tokens.
+const void* replay_model_bf16(const ReplayModel& model) noexcept;
+const void* replay_model_fp16(const ReplayModel& model) noexcept;
 
 }  // namespace sluice::cuda::decode
 

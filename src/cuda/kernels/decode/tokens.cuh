@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "cuda/device/key_gate.cuh"
+#include "cuda/device/gate.cuh"
 #include "cuda/kernels/decode/unit.cuh"
 
 namespace sluice::cuda::decode {

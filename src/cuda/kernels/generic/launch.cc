@@ -3,7 +3,6 @@
 #include "cuda/kernels/generic/launch.h"
 
 #include "cuda/kernels/generic/config.h"
-#include "cuda/kernels/generic/instances.h"
 
 namespace sluice::cuda::generic {
 namespace {

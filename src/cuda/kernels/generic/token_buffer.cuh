@@ -5,7 +5,7 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_TOKEN_BUFFER_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_TOKEN_BUFFER_CUH_
 
-#include "cuda/device/key_gate.cuh"
+#include "cuda/device/gate.cuh"
 #include "cuda/kernels/generic/config.h"
 #include "cuda/kernels/generic/item.cuh"
 

@@ -12,7 +12,7 @@
 
 #include "cuda/kernels/linear_attention/exchange.cuh"
 #include "cuda/kernels/linear_attention/kernel.cuh"
-#include "cuda/ptx/role_barrier.cuh"
+#include "cuda/ptx/barrier.cuh"
 
 namespace sluice::cuda::linear_attention {
 

@@ -8,7 +8,6 @@
 
 #include "cuda/kernels/linear_attention/state.cuh"
 #include "cuda/ptx/cluster.cuh"
-#include "cuda/ptx/store_async.cuh"
 
 namespace sluice::cuda::linear_attention {
 

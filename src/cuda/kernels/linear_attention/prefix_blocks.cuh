@@ -5,10 +5,10 @@
 
 #include "cuda/kernels/linear_attention/prefix_memory.cuh"
 #include "cuda/kernels/linear_attention/state.cuh"
+#include "cuda/tile/block_tile.cuh"
 #include "cuda/tile/products.cuh"
 #include "cuda/tile/shared_products.cuh"
 #include "cuda/tile/shared_tile.cuh"
-#include "cuda/tile/tile_rows.cuh"
 
 namespace sluice::cuda::linear_attention {
 

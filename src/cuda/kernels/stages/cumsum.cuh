@@ -14,9 +14,9 @@
 
 #include "cuda/device/chunks.cuh"
 #include "cuda/device/follow.cuh"
-#include "cuda/device/key_gate.cuh"
+#include "cuda/device/gate.cuh"
 #include "cuda/kernels/stages/config.h"
-#include "cuda/kernels/stages/sum_gates.h"
+#include "cuda/kernels/stages/launch.h"
 
 namespace sluice::cuda::stages {
 

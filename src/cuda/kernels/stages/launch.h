@@ -4,12 +4,18 @@
 #define SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
 
 #include "cuda/device/stage_params.h"
-#include "cuda/kernels/stages/sum_gates.h"
+#include "cuda/device/views.h"
 #include "cuda/launch.h"
 
 namespace sluice::cuda::stages {
 
 using device::StageParams;
+
+/// What chunk_cumsum makes logarithms of gates with: a POD, passed as a __grid_constant__.
+struct SumGates {
+  device::GateForm form = device::GateForm::kLog;
+  device::HeadScalar A_log{}, dt_bias{};  ///< of raw gates, either may be null
+};
 
 enum class Kernel {
   kCumsum,

@@ -51,6 +51,7 @@ inline void named_barrier_sync(uint32_t id, uint32_t threads) {
 inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
   emulation::named_barrier(id, threads, false);
 }
+inline void role_barrier_sync(uint32_t id, uint32_t threads) { named_barrier_sync(id, threads); }
 inline void fence_proxy_async() {}
 inline void launch_dependents() {}
 inline void wait_for_dependencies() {

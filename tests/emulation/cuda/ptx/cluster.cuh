@@ -19,6 +19,20 @@ inline float load_remote(const float* own, uint32_t rank) {
 }
 inline uint8_t* dynamic_memory() { return emulation::own_shared(); }
 
+/// Bytes that arrive some time later.
+template <class T>
+void store_async(T* own, const T& x, uint64_t* barrier, uint32_t rank) {
+  uint8_t* const to = emulation::remote_shared(own, rank);
+  auto* const counter = reinterpret_cast<Mbarrier*>(emulation::remote_shared(barrier, rank));
+  emulation::copy_later(
+      [=] {
+        std::memcpy(to, &x, sizeof x);
+        counter->bytes -= static_cast<int32_t>(sizeof x);
+        counter->settle();
+      },
+      false);
+}
+
 }  // namespace sluice::cuda::ptx
 
 #endif  // SLUICE_CUDA_PTX_CLUSTER_CUH_
