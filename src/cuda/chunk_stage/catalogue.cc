@@ -1,6 +1,7 @@
 // Lists the kernels of chunk_stage: Hopper's own, then tensor cores of any GPU, then plain ones.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "cuda/catalogues.h"
@@ -15,7 +16,7 @@
 namespace sluice::cuda {
 namespace {
 
-using core::ChunkStageProblem, core::KernelName, core::Plan, core::present;
+using core::ChunkStageProblem, core::Plan, core::present;
 using device::StageParams, device::TokenRows;
 using StageKernel = stages::Kernel;
 
@@ -45,21 +46,16 @@ void launch_linear(const ChunkStageProblem& p, const Plan& plan, void* workspace
                   lower_tensors(as_linear_attention(p)), workspace, launcher);
 }
 
-Status plan_hopper_outputs(const ChunkStageProblem& p, const Machine&, const Environment&,
-                           Plan* plan) noexcept {
-  plan->kernel = kOutputNames.at(type_index(p.k.dtype), p.K / 128);
+template <const auto& kRowNames>
+Status plan_hopper(const ChunkStageProblem& p, const Machine&, const Environment&,
+                   Plan* plan) noexcept {
+  plan->kernel = kRowNames.at(type_index(p.k.dtype), p.K / 128);
   return ok_status();
 }
 void launch_hopper_outputs(const ChunkStageProblem& p, const Plan&, void*,
                            Launcher& launcher) noexcept {
   chunk_o::launch(lower_stage(p), lower_output_tensors(p),
                   static_cast<int32_t>(states_per_batch(p)), launcher);
-}
-
-Status plan_hopper_states(const ChunkStageProblem& p, const Machine&, const Environment&,
-                          Plan* plan) noexcept {
-  plan->kernel = kStateNames.at(type_index(p.k.dtype), p.K / 128);
-  return ok_status();
 }
 void launch_hopper_states(const ChunkStageProblem& p, const Plan&, void*,
                           Launcher& launcher) noexcept {
@@ -69,52 +65,23 @@ void launch_hopper_states(const ChunkStageProblem& p, const Plan&, void*,
 
 // ------------------------------------------------------------------------------- every GPU ----
 
-/// Of the kernels of fixed sizes.
-KernelName compact_name(const ChunkStageProblem& p) noexcept {
-  switch (p.stage) {
-    case SLUICE_STAGE_CHUNK_CUMSUM:
-      return "cuda.chunk_cumsum.compact";
-    case SLUICE_STAGE_CUMSUM_KKT:
-      return "cuda.cumsum_kkt.compact";
-    case SLUICE_STAGE_SCALED_DOT_KKT:
-      return "cuda.scaled_dot_kkt.compact";
-    default:
-      return "cuda.wy_fast.compact";
-  }
-}
+/// What a name has after that of the stage.
+enum Form { kOnly, kPlain, kPlainStates, kTiles, kTilesStates, kTilesKeyWise, kCompact };
+constexpr const char* kForms[] = {
+    "", ".plain", ".plain.states", ".tiles", ".tiles.states", ".tiles.key_wise", ".compact"};
+constexpr auto stage_at(int stage) { return core::stage_name(static_cast<sluice_stage>(stage)); }
+constexpr const char* kStages[] = {stage_at(0), stage_at(1), stage_at(2), stage_at(3),
+                                   stage_at(4), stage_at(5), stage_at(6), stage_at(7)};
+static_assert(std::size(kStages) == core::kStages);
+constexpr NameTable kNames("cuda.", kStages, kForms);
 
-KernelName name_of(StageKernel kernel, const ChunkStageProblem& p) noexcept {
-  const bool sums = p.stage == SLUICE_STAGE_CUMSUM_KKT;
-  switch (kernel) {
-    case StageKernel::kCumsum:
-      return "cuda.chunk_cumsum";
-    case StageKernel::kSolve:
-      return "cuda.solve_tril";
-    case StageKernel::kPlainKkt:
-      return sums ? "cuda.cumsum_kkt.plain" : "cuda.scaled_dot_kkt.plain";
-    case StageKernel::kPlainWy:
-      return "cuda.wy_fast.plain";
-    case StageKernel::kPlainSolveWy:
-      return "cuda.solve_wy.plain";
-    case StageKernel::kPlainChain:
-      return p.stage == SLUICE_STAGE_CHUNK_H ? "cuda.chunk_h.plain" : "cuda.chunk_o.plain.states";
-    case StageKernel::kPlainOutputs:
-      return "cuda.chunk_o.plain";
-    case StageKernel::kKkt:
-      return sums ? "cuda.cumsum_kkt.tiles" : "cuda.scaled_dot_kkt.tiles";
-    case StageKernel::kWy:
-      return "cuda.wy_fast.tiles";
-    case StageKernel::kSolveWy:
-      return "cuda.solve_wy.tiles";
-    case StageKernel::kOutputs:
-      return "cuda.chunk_o.tiles";
-    case StageKernel::kStates:
-      return "cuda.chunk_h.tiles";
-    case StageKernel::kKeyStates:
-      return "cuda.chunk_h.tiles.key_wise";
-    default:
-      return "cuda.chunk_o.tiles.states";
-  }
+Form form_of(StageKernel kernel, sluice_stage stage) noexcept {
+  if (kernel == StageKernel::kCumsum || kernel == StageKernel::kSolve) return kOnly;
+  if (kernel == StageKernel::kKeyStates) return kTilesKeyWise;
+  const bool states = kernel == StageKernel::kGla ||
+                      (kernel == StageKernel::kPlainChain && stage == SLUICE_STAGE_CHUNK_O);
+  if (stages::is_plain(kernel)) return states ? kPlainStates : kPlain;
+  return states ? kTilesStates : kTiles;
 }
 
 /// What a stage of these runs, and how simple GLA is cut.
@@ -157,26 +124,21 @@ size_t workspace_of(const ChunkStageProblem& p, const StageChoice& choice) noexc
   return static_cast<size_t>(stages::segment_bytes(sizes, choice.segment_tokens));
 }
 
-Status plan_stage(const ChunkStageProblem& p, const Machine& machine, StageKernel kernel,
+/// @tparam kernel_of which kernel a stage has
+template <StageKernel (*kernel_of)(const ChunkStageProblem&) noexcept>
+Status plan_stage(const ChunkStageProblem& p, const Machine& machine, const Environment&,
                   Plan* plan) noexcept {
+  const StageKernel kernel = kernel_of(p);
   const StageParams sizes = lower_stage_sizes(p, p.C);
   const bool is_gla = kernel == StageKernel::kGla;
   const StageChoice choice{kernel,
                            is_gla ? stages::segment_tokens(sizes, machine.multiprocessors) : 0};
   const bool compact = !reads_key_sums(p) && stages::has_compact_form(kernel) &&
                        stages::is_compact(kernel, lower_stage(p), lower_sum_gates(p));
-  plan->kernel = compact ? compact_name(p) : name_of(kernel, p);
+  plan->kernel = kNames.at(p.stage, compact ? kCompact : form_of(kernel, p.stage));
   plan->workspace_bytes = workspace_of(p, choice);
   plan->keep(choice);
   return ok_status();
-}
-Status plan_tiles(const ChunkStageProblem& p, const Machine& machine, const Environment&,
-                  Plan* plan) noexcept {
-  return plan_stage(p, machine, tile_kernel(p), plan);
-}
-Status plan_plain(const ChunkStageProblem& p, const Machine& machine, const Environment&,
-                  Plan* plan) noexcept {
-  return plan_stage(p, machine, plain_kernel(p), plan);
 }
 
 /// A stage with key-wise gates: their sums, of chunk_h keys with their decays, the stage.
@@ -232,19 +194,19 @@ constexpr Kernel<ChunkStageProblem> kCatalogue[] = {
      nullptr},
     {"chunk_stage.chunk_o",
      "chunk_o with h: chunks of 64, states in KV, otherwise as linear_attention", Tier::kFast,
-     accept_hopper_outputs, accept_packed_addresses, plan_hopper_outputs, launch_hopper_outputs,
-     load_on_hopper<chunk_o::load_kernels>},
+     accept_hopper_outputs, accept_packed_addresses, plan_hopper<kOutputNames>,
+     launch_hopper_outputs, load_on_hopper<chunk_o::load_kernels>},
     {"chunk_stage.chunk_h", "chunk_h with w: chunks of 64, h in KV, otherwise as linear_attention",
-     Tier::kFast, accept_hopper_states, accept_packed_addresses, plan_hopper_states,
+     Tier::kFast, accept_hopper_states, accept_packed_addresses, plan_hopper<kStateNames>,
      launch_hopper_states, load_on_hopper<chunk_h::load_kernels>},
     {"chunk_stage.tiles",
      "bfloat16 or float16 by tensor cores: chunks of 64 or 128, K and V multiples of 64, with "
      "states K of 64 or 128, rows aligned to 16 bytes, compute capability 8.0 or newer",
-     Tier::kAny, accept_tiles, accept_packed_addresses, plan_tiles, launch_stage,
+     Tier::kAny, accept_tiles, accept_packed_addresses, plan_stage<tile_kernel>, launch_stage,
      [](const Machine&) noexcept { return stages::load_kernels(); }},
     {"chunk_stage.plain",
      "every option; K <= 512 where states are carried, compute capability 8.0 or newer", Tier::kAny,
-     accept_plain, nullptr, plan_plain, launch_stage, nullptr},
+     accept_plain, nullptr, plan_stage<plain_kernel>, launch_stage, nullptr},
 };
 
 }  // namespace
