@@ -129,6 +129,12 @@ inline int type_index(sluice_dtype dtype) noexcept {
   return dtype.code == core::kBFloat16.code ? 0 : 1;
 }
 
+/// Loads kernels of Hopper alone: the others have no code for them.
+template <int (*load)() noexcept>
+int load_on_hopper(const Machine& machine) noexcept {
+  return machine.is_hopper() ? load() : 0;
+}
+
 /// Plans a problem by one kernel, or says why not.
 template <class Problem>
 Status plan_by_kernel(const Kernel<Problem>& kernel, const Problem& problem, const Machine& machine,

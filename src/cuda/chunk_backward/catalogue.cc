@@ -174,10 +174,7 @@ void launch_key_wise(const ChunkBackwardProblem& b, const Plan&, void* memory,
 constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
     {"chunk_backward.tiles",
      "bfloat16 or float16 by tensor cores: K = V of 64 or 128, compute capability 9.0", Tier::kFast,
-     accept_tiles, nullptr, plan_tiles, launch_tiles,
-     [](const Machine& machine) noexcept {
-       return machine.is_hopper() ? backward::load_tile_kernels() : 0;
-     }},
+     accept_tiles, nullptr, plan_tiles, launch_tiles, load_on_hopper<backward::load_tile_kernels>},
     {"chunk_backward.plain", "every option with K <= 512, compute capability 8.0 or newer",
      Tier::kAny, accept_plain, nullptr, plan_plain, launch_plain,
      [](const Machine&) noexcept { return backward::load_kernels(); }},

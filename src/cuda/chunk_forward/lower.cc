@@ -149,18 +149,6 @@ void launch_one_launch(const DeltaRuleProblem& p, const core::Plan& plan, void* 
   prefill::launch(params, lower_tensors(p), workspace, launcher);
 }
 
-int load_gated_delta(const Machine& machine) noexcept {
-  return machine.is_hopper() ? prefill::load_gated_delta() : 0;
-}
-
-int load_key_gates(const Machine& machine) noexcept {
-  return machine.is_hopper() ? prefill::load_key_gates() : 0;
-}
-
-int load_linear_attention(const Machine& machine) noexcept {
-  return machine.is_hopper() ? prefill::load_linear_attention() : 0;
-}
-
 void launch_generic(const DeltaRuleProblem& p, const core::Plan&, void*,
                     Launcher& launcher) noexcept {
   generic::launch(lower_generic(p), launcher);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "cuda/chunk_forward/cut.h"
+#include "cuda/chunk_forward/launch.h"
 #include "cuda/chunk_forward/lengths.h"
 #include "cuda/lower_views.h"
 
@@ -172,16 +173,16 @@ constexpr Kernel<DeltaRuleProblem> kKernels[] = {
      "gated delta rule, K of 64 or 128, V of 64, 128 or 256, bfloat16 or float16, 16-byte aligned "
      "rows, compute capability 9.0",
      Tier::kFast, accepts_gated_delta, accepts_addresses, plan_prefill, launch_one_launch,
-     load_gated_delta},
+     load_on_hopper<prefill::load_gated_delta>},
     {"chunk_forward.linear_attention",
      "linear attention without qk_norm, K of 64 or 128, V any multiple of 64, otherwise as "
      "gated_delta",
      Tier::kFast, accepts_linear, accepts_addresses, plan_prefill, launch_one_launch,
-     load_linear_attention},
+     load_on_hopper<prefill::load_linear_attention>},
     {"chunk_forward.key_gates",
      "key-wise gates in either rule, otherwise as gated_delta; gates of 16-byte aligned rows",
      Tier::kFast, accepts_key_gates, accepts_key_addresses, plan_prefill, launch_one_launch,
-     load_key_gates}};
+     load_on_hopper<prefill::load_key_gates>}};
 
 }  // namespace
 

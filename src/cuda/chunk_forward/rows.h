@@ -35,9 +35,6 @@ Catalogue<core::DeltaRuleProblem> one_launch_kernels() noexcept;
 /// Launches a plan of either.
 void launch_one_launch(const core::DeltaRuleProblem& problem, const core::Plan& plan,
                        void* workspace, Launcher& launcher) noexcept;
-int load_gated_delta(const Machine& machine) noexcept;
-int load_linear_attention(const Machine& machine) noexcept;
-int load_key_gates(const Machine& machine) noexcept;
 
 }  // namespace sluice::cuda
 

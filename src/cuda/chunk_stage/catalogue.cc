@@ -180,12 +180,6 @@ void launch_stage(const ChunkStageProblem& p, const Plan& plan, void* workspace,
   stages::launch(choice.kernel, params, launcher, lower_sum_gates(p));
 }
 
-/// Of Hopper alone: the others have no code for it.
-template <int (*load)() noexcept>
-int load_on_hopper(const Machine& machine) noexcept {
-  return machine.is_hopper() ? load() : 0;
-}
-
 constexpr Kernel<ChunkStageProblem> kCatalogue[] = {
     {"chunk_stage.linear_attention",
      "chunk_o without h: bfloat16 or float16, K of 64 or 128, V a multiple of 64, rows aligned to "

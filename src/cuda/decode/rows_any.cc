@@ -136,15 +136,13 @@ Status check_layer_by_element(const LayerProblem& p, const Machine& machine) noe
 
 int load(const Machine& machine) noexcept {
   if (!machine.is_hopper()) return 0;
+  KernelLoader load;
   for (const auto& of_k : kInstances) {
     for (const GetInstance get : of_k) {
-      for (int form = 0; form < kAnyForms; ++form) {
-        const int error = load_kernel(get(static_cast<AnyForm>(form)));
-        if (error != 0) return error;
-      }
+      for (int form = 0; form < kAnyForms; ++form) load(get(static_cast<AnyForm>(form)));
     }
   }
-  return 0;
+  return load.error();
 }
 
 }  // namespace

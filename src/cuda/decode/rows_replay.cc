@@ -130,19 +130,14 @@ Status plan_model(const DeltaRuleProblem& p, const Machine& machine, const Envir
   return ok_status();
 }
 
-core::KernelName name_of(const DeltaRuleProblem& p) noexcept {
-  return p.K <= 64 ? "cuda.recurrent_step.sm_90a.replay_k64"
-                   : "cuda.recurrent_step.sm_90a.replay_k128";
-}
-core::KernelName name_of(const LayerProblem& p) noexcept {
-  return p.delta.K <= 64 ? "cuda.layer_decode.sm_90a.replay_k64"
-                         : "cuda.layer_decode.sm_90a.replay_k128";
-}
+constexpr const char* kSizes[] = {"k64", "k128"};
+constexpr NameTable kStepNames("cuda.recurrent_step.sm_90a.replay_", kSizes);
+constexpr NameTable kLayerNames("cuda.layer_decode.sm_90a.replay_", kSizes);
 
-template <class Problem>
+template <class Problem, const auto& kNames>
 Status plan_any(const Problem& p, const Machine& machine, const Environment&,
                 core::Plan* plan) noexcept {
-  plan->kernel = name_of(p);
+  plan->kernel = kNames.at(delta_of(p).K > 64);
   plan->keep(plan_work(delta_of(p), work_of(p), machine.multiprocessors));
   return ok_status();
 }
@@ -185,26 +180,24 @@ void launch_any(const Problem& problem, const core::Plan& plan, void*, Launcher&
 
 int load_models(const Machine& machine) noexcept {
   if (!machine.is_hopper()) return 0;
+  KernelLoader load;
   for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
     for (const Number entries : {Number::kFloat32, tokens}) {
-      for (const bool packed : {false, true}) {
-        const int error = load_kernel(model_kernel_for({tokens, entries, packed}));
-        if (error != 0) return error;
-      }
+      for (const bool packed : {false, true}) load(model_kernel_for({tokens, entries, packed}));
     }
   }
-  return 0;
+  return load.error();
 }
 
 int load(const Machine& machine) noexcept {
   if (!machine.is_hopper()) return 0;
+  KernelLoader load;
   for (const int K : {64, kMaxReplayK}) {
     for (int form = 0; form < 8; ++form) {
-      const int error = load_kernel(kernel_for(K, form / 4 != 0, form / 2 % 2 != 0, form % 2 != 0));
-      if (error != 0) return error;
+      load(kernel_for(K, form / 4 != 0, form / 2 % 2 != 0, form % 2 != 0));
     }
   }
-  return 0;
+  return load.error();
 }
 
 }  // namespace
@@ -227,7 +220,7 @@ const Kernel<DeltaRuleProblem> kReplayStep{
     Tier::kFast,
     check_step,
     check_step_addresses,
-    plan_any,
+    plan_any<DeltaRuleProblem, kStepNames>,
     launch_any,
     load};
 
@@ -238,7 +231,7 @@ const Kernel<LayerProblem> kReplayLayer{
     Tier::kFast,
     check_layer,
     check_layer_addresses,
-    plan_any,
+    plan_any<LayerProblem, kLayerNames>,
     launch_any,
     nullptr};
 
