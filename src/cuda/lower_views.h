@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "core/problem.hpp"
-#include "cuda/device/pools.h"
+#include "cuda/device/views.h"
 #include "cuda/tile/token_map.hpp"
 
 namespace sluice::cuda {

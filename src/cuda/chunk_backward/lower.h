@@ -7,7 +7,6 @@
 
 #include "core/problem.hpp"
 #include "cuda/device/stage_params.h"
-#include "cuda/kernels/backward/key_params.h"
 #include "cuda/kernels/backward/params.h"
 #include "cuda/tile/token_map.hpp"
 #include "cuda/workspace_layout.h"

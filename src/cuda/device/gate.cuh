@@ -25,8 +25,18 @@ __device__ __forceinline__ bool is_raw(GateForm form) {
   return form == GateForm::kRaw || is_bounded<kBounded>(form);
 }
 
-/// The constants of value head `head` and of channel `i` of key-wise gates, whose dt_bias is [HV,K], by
-/// params with A_log and dt_bias, either of which may be absent: rate 1, no bias.
+/// The constants of value head `head` by params with gate_form, A_log and dt_bias.
+template <class Params>
+__device__ __forceinline__ RawGate load_raw_gate(const Params& p, int64_t head) {
+  if (!is_raw(p.gate_form)) return {};
+  const auto number = [&](const HeadScalar& v) {
+    return v.data == nullptr ? 0.0f : load_number(v.data, head * v.stride, v.number);
+  };
+  return {-expf(number(p.A_log)), number(p.dt_bias)};
+}
+
+/// Those of key-wise gates, whose dt_bias is [HV,K], for channel `i`. Params have A_log and dt_bias,
+/// either of which may be absent: rate 1, no bias.
 template <class Params>
 __device__ __forceinline__ RawGate load_key_gate(const Params& p, GateForm form, int64_t head,
                                                  int64_t i) {
@@ -36,11 +46,6 @@ __device__ __forceinline__ RawGate load_key_gate(const Params& p, GateForm form,
   };
   return {-expf(number(p.A_log, head * p.A_log.stride)),
           number(p.dt_bias, head * p.dt_bias.stride + i)};
-}
-/// Those of a head's gates, by params with gate_form too.
-template <class Params>
-__device__ __forceinline__ RawGate load_raw_gate(const Params& p, int64_t head) {
-  return load_key_gate(p, p.gate_form, head, 0);
 }
 
 /// g of a raw gate, not yet clamped.

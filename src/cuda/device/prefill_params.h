@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "cuda/device/pools.h"
 #include "cuda/device/segments.hpp"
 #include "cuda/device/views.h"
 

@@ -5,7 +5,7 @@
 #define SLUICE_CUDA_DEVICE_SEQUENCE_CUH_
 
 #include "cuda/device/load.cuh"
-#include "cuda/device/pools.h"
+#include "cuda/device/views.h"
 
 namespace sluice::cuda::device {
 

@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_
 #define SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_
 
-#include "cuda/device/pools.h"
+#include "cuda/device/views.h"
 #include "cuda/tile/swizzle.hpp"
 
 namespace sluice::cuda::device {

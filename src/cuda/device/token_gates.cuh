@@ -5,7 +5,7 @@
 
 #include "cuda/device/gate.cuh"
 #include "cuda/device/work_items.cuh"
-#include "cuda/ptx/scalar.cuh"
+#include "cuda/ptx/stream.cuh"
 
 namespace sluice::cuda::device {
 

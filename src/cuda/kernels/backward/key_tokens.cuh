@@ -13,7 +13,7 @@
 #include "cuda/device/follow.cuh"
 #include "cuda/device/store.cuh"
 #include "cuda/kernels/backward/gates.cuh"
-#include "cuda/kernels/backward/key_params.h"
+#include "cuda/kernels/backward/params.h"
 
 namespace sluice::cuda::backward {
 

@@ -4,7 +4,6 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
 
 #include "cuda/kernels/backward/config.h"
-#include "cuda/kernels/backward/key_params.h"
 #include "cuda/kernels/backward/params.h"
 #include "cuda/launch.h"
 #include "cuda/tile/token_map.hpp"

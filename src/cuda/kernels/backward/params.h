@@ -1,4 +1,5 @@
-// Describes a call to the kernels of chunk_backward: one POD for all, a __grid_constant__.
+// Describes a call to the kernels of chunk_backward: one POD for all, a __grid_constant__, and what
+// key-wise gates add to it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
@@ -104,6 +105,38 @@ SLUICE_HOST_DEVICE int64_t prepared_tokens(const BackwardParams& p) {
   if (!p.window.exists()) return packed ? s.T : s.N * s.T;
   const int64_t left = s.T - p.window.first, own = window_rows(p.window, packed);
   return own < left ? own : left;
+}
+
+inline constexpr int kKeyThreads = 256;
+inline constexpr int64_t kKeyMaxV = 2048;
+
+/// Views that a call does not have are null.
+struct KeyBackwardParams {
+  BackwardParams all;   ///< gate_form and A_log too, but no gate, dt_bias, g, dg and dgate
+  TokenRows gate;       ///< [B,T,HV,K], as given
+  HeadScalar dt_bias;   ///< [HV,K]
+  TokenRows dgate;      ///< [B,T,HV,K] out
+  int64_t segment;      ///< tokens
+  int64_t state_count;  ///< of a sequence and value head: see key_state_count()
+  float* states;        ///< [N,HV,state_count,K,V]
+  float* bias_parts;    ///< [N,HV,K]: sums over a sequence's tokens; null: not wanted, as the next
+  float* rate_parts;    ///< [N,HV]
+};
+
+/// Tokens of a segment of T, about their root.
+constexpr int64_t key_segment(int64_t T) noexcept {
+  int64_t tokens = 1;
+  while (tokens * tokens < T) ++tokens;
+  return tokens;
+}
+/// States of a sequence and value head: S and D, those before a segment's tokens, those before the
+/// segments.
+constexpr int64_t key_state_count(int64_t T, int64_t segment) noexcept {
+  return 2 + segment + (T + segment - 1) / segment;
+}
+/// Shared bytes: six vectors of K, four of V, two sums a warp.
+constexpr int64_t key_bytes(int64_t K, int64_t V) noexcept {
+  return 4 * (6 * K + 4 * V + 2 * (kKeyThreads / 32));
 }
 
 }  // namespace sluice::cuda::backward

@@ -18,8 +18,8 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
 
-#include "cuda/kernels/chunk_forward/finish.cuh"
 #include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/kernels/chunk_forward/inverse.cuh"
 #include "cuda/kernels/chunk_forward/prepare.cuh"
 #include "cuda/kernels/chunk_forward/service.cuh"
 #include "cuda/kernels/chunk_forward/state.cuh"

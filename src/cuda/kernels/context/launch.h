@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CONTEXT_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_CONTEXT_LAUNCH_H_
 
-#include "cuda/device/pools.h"
+#include "cuda/device/views.h"
 #include "cuda/launch.h"
 
 namespace sluice::cuda::context {

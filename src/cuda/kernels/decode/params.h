@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_DECODE_PARAMS_H_
 
-#include "cuda/device/pools.h"
+#include "cuda/device/views.h"
 #include "cuda/kernels/decode/config.h"
 
 #if defined(__CUDACC__)

@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_GENERIC_PARAMS_H_
 
-#include "cuda/device/pools.h"
+#include "cuda/device/views.h"
 
 namespace sluice::cuda::generic {
 

@@ -6,7 +6,7 @@
 #include "cuda/device/loader.cuh"
 #include "cuda/device/token_gates.cuh"
 #include "cuda/kernels/linear_attention/config.h"
-#include "cuda/ptx/scalar.cuh"
+#include "cuda/ptx/stream.cuh"
 
 namespace sluice::cuda::linear_attention {
 
