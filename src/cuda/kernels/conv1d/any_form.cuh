@@ -3,21 +3,25 @@
 //
 // Math      out[t,d] = act(bias[d] + sum_w weight[d,w] x[t-W+1+w,d]), inputs before the first token
 //           from the state; the state afterwards as sluice.h has it for its form.
-// Roles     a warp is one item. Heads, first (head.cuh): some channels of a sequence, its first
-//           W - 1 tokens and its state. Then tiles of all later tokens, through which a thread walks
-//           with the last W - 1 inputs in registers.
+// Roles     a warp is one item. Heads, first: some channels of a sequence, its first W - 1 tokens,
+//           which reach its old state, and the state after it. Then tiles of all later tokens,
+//           through which a thread walks with the last W - 1 inputs in registers.
 // Pipeline  eight rows of loads in flight a thread, one more for each that is used.
 // Memory    registers.
 // Floor     docs/kernels/layer.md
 // Rejected  docs/kernels/layer.md
 //
+// WHY heads make updates in place safe: a thread reads its channel's history before it writes, and
+// no other thread reads or writes the channel in that slot (sluice.h: a slot that one sequence
+// writes is no other one's). So no order of threads, warps or CTAs can change a bit, and nothing
+// has to be waited for.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_ANY_FORM_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_ANY_FORM_CUH_
 
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/conv1d/head.cuh"
-#include "cuda/ptx/address.cuh"
+#include "cuda/kernels/conv1d/sequence.cuh"
+#include "cuda/kernels/conv1d/taps.cuh"
 
 namespace sluice::cuda::conv1d {
 
@@ -25,108 +29,151 @@ namespace sluice::cuda::conv1d {
 /// move with the loop.
 inline constexpr int kRowsAhead = 8;
 
-/// Outputs of `count` rows from row `from` of the column on, which have W - 1 rows of their
-/// sequence before them. PERF addresses move by strides; a row that is used makes room for the load
-/// of the one kRowsAhead later.
-__device__ __forceinline__ void convolve_rows(const ConvParams& p, const Taps<1>& taps,
-                                              const Column& column, int from, int count) {
-  const char* next = column.x + from * column.x_step;
-  char* out = column.out + from * column.out_step;
-  float ahead[kRowsAhead] = {}, window[kMaxWidth][1] = {};  // row t in window[t % kMaxWidth]
+/// One channel of one sequence: inputs t, of which negative ones are its state's.
+struct Channel {
+  const ConvParams& p;
+  const ChannelPart& part;
+  int64_t n, d, tokens;
+  int64_t x_at, out_at;  ///< elements of the first token
+  Slots slots{-1, -1};
+
+  __device__ __forceinline__ Channel(const ConvParams& params, int64_t batch, const Span& span,
+                                     int64_t channel)
+      : p(params),
+        part(part_of(params, channel)),
+        n(span.n),
+        d(channel),
+        tokens(span.end - span.begin) {
+    const int64_t inside = d - part.first;
+    x_at = element_of(part.x, part.C, batch, inside) + span.begin * part.x.token_stride;
+    out_at = element_of(part.out, part.C, batch, inside) + span.begin * part.out.token_stride;
+  }
+  __device__ __forceinline__ float input(int64_t t) const {
+    if (t >= 0) {
+      return device::load_number(part.x.data, x_at + t * part.x.token_stride, part.x.number);
+    }
+    if (slots.read < 0) return 0.0f;
+    const ConvPool& pool = p.initial;
+    return device::load_written(pool.data, element(pool, slots.read, history_column(-t)),
+                                pool.number);
+  }
+  __device__ __forceinline__ int64_t element(const ConvPool& pool, int64_t slot,
+                                             int64_t column) const {
+    return slot * pool.slot_stride + d * pool.channel_stride + column * pool.column_stride;
+  }
+  /// Whether a window of drafted tokens is shifted. An empty sequence passes its whole state on.
+  __device__ __forceinline__ bool speculative() const {
+    return p.num_accepted.data != nullptr && tokens > 0;
+  }
+  __device__ __forceinline__ int64_t ring_column(int64_t t) const {
+    const int64_t position = device::load_index(p.ring_position, n) + t;
+    return (position % p.L + p.L) % p.L;
+  }
+  /// Column of the old state with the input `age` tokens before the first one.
+  __device__ __forceinline__ int64_t history_column(int64_t age) const {
+    if (p.ring) return ring_column(-age);
+    if (!speculative()) return p.L - age;
+    // BOUND: at most L-W+2, where the last column a+W-3 is column L-1.
+    const int64_t accepted = max(device::load_index(p.num_accepted, n), int64_t{1});
+    return min(accepted, static_cast<int64_t>(p.L - p.W + 2)) + p.W - 2 - age;
+  }
+};
+
+/// Outputs of tokens first .. first + count - 1. PERF addresses move by strides; a row that is used
+/// makes room for the load of the one kRowsAhead later.
+__device__ __forceinline__ void convolve_tokens(const Channel& c, const Taps<1>& taps,
+                                                int64_t first, int count) {
+  if (count <= 0) return;
+  const TokenChannels &x = c.part.x, &out = c.part.out;
+  int64_t x_at = c.x_at + first * x.token_stride, out_at = c.out_at + first * out.token_stride;
+  float ahead[kRowsAhead] = {}, window[kMaxWidth][1] = {};  // token first + j in window[j % 4]
+  const auto load = [&](int j, bool exists) {
+    if (exists) ahead[j] = device::load_number(x.data, x_at, x.number);
+    x_at += x.token_stride;
+  };
 #pragma unroll
   for (int age = kMaxWidth - 1; age > 0; --age) {
-    if (age >= p.W) continue;
-    window[kMaxWidth - age][0] =
-        device::load_number(next - age * column.x_step, 0, column.x_number);
+    if (age < c.p.W) window[kMaxWidth - age][0] = c.input(first - age);
   }
 #pragma unroll
-  for (int j = 0; j < kRowsAhead; ++j) {
-    if (j < count) ahead[j] = device::load_number(next, 0, column.x_number);
-    ptx::advance(next, column.x_step);
-  }
+  for (int j = 0; j < kRowsAhead; ++j) load(j, j < count);
   for (int left = count; left > 0; left -= kRowsAhead) {
 #pragma unroll
     for (int j = 0; j < kRowsAhead; ++j) {
       if (j >= left) return;
       float y[1];
       window[j % 4][0] = ahead[j];
-      if (j + kRowsAhead < left) ahead[j] = device::load_number(next, 0, column.x_number);
-      ptx::advance(next, column.x_step);
-      convolve(p, taps, window[(j + 1) % 4], window[(j + 2) % 4], window[(j + 3) % 4],
+      load(j, j + kRowsAhead < left);
+      convolve(c.p, taps, window[(j + 1) % 4], window[(j + 2) % 4], window[(j + 3) % 4],
                window[j % 4], y);
-      device::store_number(out, 0, column.out_number, y[0]);
-      ptx::advance(out, column.out_step);
+      device::store_number(out.data, out_at, out.number, y[0]);
+      out_at += out.token_stride;
     }
   }
 }
 
-__device__ __forceinline__ void zero_rows(const Column& column, int from, int to) {
+__device__ __forceinline__ void clear_tokens(const Channel& c, int64_t first, int count) {
+  const TokenChannels& out = c.part.out;
 #pragma unroll 1
-  for (int row = from; row < to; ++row) {
-    device::store_number(column.out + row * column.out_step, 0, column.out_number, 0.0f);
+  for (int64_t t = first; t < first + count; ++t) {
+    device::store_number(out.data, c.out_at + t * out.token_stride, out.number, 0.0f);
   }
 }
 
-/// A tile of rows: `count` from row `first` of a batch entry on.
-struct Tile {
-  int64_t batch, first;
-  int count;
-};
+/// The last inputs into the state: L of them, input t of a ring in column (position + t) mod L. Of
+/// drafted tokens the W - 2 before the first and all of theirs, at the front; later columns stay.
+/// Ascending order makes it safe in place: an old column is read before it is overwritten, since at
+/// least one token is accepted.
+__device__ __forceinline__ void write_state(const Channel& c) {
+  const ConvParams& p = c.p;
+  const ConvPool& pool = p.final;
+  const bool in_place = c.slots.read == c.slots.write && p.initial.data == pool.data;
+  if (c.slots.write < 0 || (c.tokens == 0 && in_place)) return;
+  int64_t first = c.tokens - p.L, end = c.tokens;
+  if (c.speculative()) {
+    // BOUND: sluice.h asks for L >= W - 2 + tokens; whatever cu_seqlens holds, no column past L.
+    first = 2 - p.W, end = min(end, p.L + first);
+  }
+  // Old columns of a ring in place are where they belong.
+  for (int64_t t = p.ring && in_place ? max(first, int64_t{0}) : first; t < end; ++t) {
+    const int64_t column = p.ring ? c.ring_column(t) : t - first;
+    device::store_number(pool.data, c.element(pool, c.slots.write, column), pool.number,
+                         c.input(t));
+  }
+}
 
-__device__ __forceinline__ Tile tile_of(const ConvParams& p, int64_t tile) {
+/// The head of sequence n, of channel d.
+__device__ __forceinline__ void head_item(const ConvParams& p, int64_t n, int64_t d) {
+  Channel c(p, p.cu_seqlens.data == nullptr ? n : 0, rows_of(p, n), d);
+  const auto count = static_cast<int>(min(c.tokens, static_cast<int64_t>(p.W - 1)));
+  if (is_padding(p, n)) return clear_tokens(c, 0, count);
+  c.slots = slots_of(p, n);
+  convolve_tokens(c, load_taps(p, d), 0, count);
+  write_state(c);
+}
+
+/// Channel d of a tile of rows, as far as they are no head's. The first warp of channels tells the
+/// norm of a layer what the rows are.
+__device__ __forceinline__ void tile_item(const ConvParams& p, int64_t tile, int64_t d) {
   const int64_t batch = tile / p.tiles, first = (tile - batch * p.tiles) * p.tile_tokens;
-  return {batch, first, static_cast<int>(min(int64_t{p.tile_tokens}, p.T - first))};
-}
-
-/// The rest of a tile from one of its rows on, as far as it is one sequence's or nobody's.
-struct Run {
-  int64_t n;  ///< the sequence
-  int from;   ///< first row that is not the head's
-  int to;
-  RowKind kind;
-};
-
-__device__ __forceinline__ Run run_at(const ConvParams& p, const Tile& tile, int row,
-                                      int64_t begun) {
-  const Span span = span_at(p, tile.batch, tile.first + row, begun);
-  const int64_t last = tile.count;
-  const int64_t to = min(max(span.end - tile.first, row + int64_t{1}), last);
-  const int64_t from = min(max(span.begin + p.W - 1 - tile.first, int64_t{row}), to);
-  RowKind kind = kNobodys;
-  if (span.n >= 0) kind = is_padding(p, span.n) ? kPadding : kLive;
-  return {span.n, static_cast<int>(from), static_cast<int>(to), kind};
-}
-
-/// Tells the norm of a layer what the rows of a tile are, by `lanes` lanes.
-__device__ __forceinline__ void mark_rows(const ConvParams& p, const Tile& tile, int lane,
-                                          int lanes) {
-  uint8_t* kinds = p.row_kinds + tile.batch * p.T + tile.first;
-  for (int row = lane; row < tile.count; row += lanes) kinds[row] = run_at(p, tile, row, 0).kind;
-}
-
-/// Tile by tile of all channels: index = tile * channel_warps + the channels' warp.
-__device__ __forceinline__ void rows_item(const ConvParams& p, int64_t index, int lane) {
-  const int64_t at = index / p.channel_warps, warp = index - at * p.channel_warps;
-  const int64_t d = warp * 32 + lane;
-  if (d >= p.D) return;
-  const Tile tile = tile_of(p, at);
-  if (p.row_kinds != nullptr && warp == 0) {
-    mark_rows(p, tile, lane, static_cast<int>(min(p.D, int64_t{32})));
-  }
+  const auto count = static_cast<int>(min(int64_t{p.tile_tokens}, p.T - first));
   const Taps<1> taps = load_taps(p, d);
-  Column column = column_of(p, tile.batch, d);
-  column.x += tile.first * column.x_step;
-  column.out += tile.first * column.out_step;
-  int64_t begun = 0;  // sequences before this one
 #pragma unroll 1
-  for (int row = 0; row < tile.count;) {
-    const Run run = run_at(p, tile, row, begun);
-    begun = max(run.n, begun);
-    row = run.to;
-    if (run.kind == kLive && run.from < run.to) {
-      convolve_rows(p, taps, column, run.from, run.to - run.from);
+  for (int row = 0; row < count;) {
+    const Span span = span_at(p, batch, first + row);
+    const auto end = static_cast<int>(min(max(span.end - first, row + int64_t{1}), int64_t{count}));
+    const RowKind kind = kind_of(p, span.n);
+    if (p.row_kinds != nullptr && d < 32) {
+      for (int64_t i = row + d; i < end; i += min(p.D, int64_t{32})) {
+        p.row_kinds[batch * p.T + first + i] = kind;
+      }
     }
-    if (run.kind == kPadding) zero_rows(column, run.from, run.to);
+    const Channel c(p, batch, span, d);
+    const int64_t from = max(first + row - span.begin, static_cast<int64_t>(p.W - 1));
+    const auto tokens = static_cast<int>(first + end - span.begin - from);
+    if (kind == kLive) convolve_tokens(c, taps, from, tokens);
+    if (kind == kPadding) clear_tokens(c, from, tokens);
+    row = end;
   }
 }
 
@@ -137,15 +184,18 @@ inline constexpr int kAnyFormCtas = 4;  // WHY: compiled for Blackwell, it needs
 inline constexpr int kAnyFormCtas = 5;
 #endif
 
+/// Warps of heads, then of tiles; each p.channel_warps of channels.
 /// @param p by value, in constant memory
 __global__ void __launch_bounds__(kThreads, kAnyFormCtas)
     any_form_kernel(const __grid_constant__ ConvParams p) {
   device::follow();
-  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
   for (int64_t index = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; index < p.warps;
        index += int64_t{gridDim.x} * kWarps) {
-    index < p.heads ? head_items(p, index, lane) : rows_item(p, index - p.heads, lane);
+    const int64_t item = index / p.channel_warps;
+    const int64_t d = (index - item * p.channel_warps) * 32 + threadIdx.x % 32;
+    if (d >= p.D) continue;
+    item < p.N ? head_item(p, item, d) : tile_item(p, item - p.N, d);
   }
 }
 

@@ -30,7 +30,7 @@ __device__ __forceinline__ void shift_pair(int tokens, const uint32_t (&last)[kM
   }
 }
 
-/// Sequence n, channels d and d + 1: what head.cuh says of heads. PERF whatever can be requested
+/// Sequence n, channels d and d + 1: what any_form.cuh says of heads. PERF whatever can be requested
 /// before slots are known is.
 template <class Numbers, class Layout>
 __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_t d) {
@@ -79,22 +79,22 @@ __device__ __forceinline__ void convolve_block(const ConvParams& p, const Taps<2
                                                const BlockInputs& row, const StoredRows& rows,
                                                Layout& to) {
   float window[kMaxWidth][2][2];  // row t in window[t % kMaxWidth]
+  BlockOutputs out;
 #pragma unroll
   for (int j = 0; j < kMaxWidth - 1 + kThreadTokens; ++j) {
     Pack::unpack_word(row[j].x, window[j % 4][0]);
     Pack::unpack_word(row[j].y, window[j % 4][1]);
     const int t = j - (kMaxWidth - 1);
     if (t < 0) continue;
-    uint32_t word[2];
+    float y[2][2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float y[2];
       convolve<true>(p, taps[i], window[(j + 1) % 4][i], window[(j + 2) % 4][i],
-                     window[(j + 3) % 4][i], window[j % 4][i], y);
-      word[i] = Pack::joined(y);
+                     window[(j + 3) % 4][i], window[j % 4][i], y[i]);
     }
-    to.store_row(t, rows, word);
+    out[t] = {Pack::joined(y[0]), Pack::joined(y[1])};
   }
+  to.store_rows(rows, out);
 }
 
 /// Channels of a block of tokens; none past the last channel. Whole warps only.

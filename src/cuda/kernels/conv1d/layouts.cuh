@@ -22,6 +22,7 @@ struct HeadPlace {
 
 /// Inputs of four channels, from the third token before a block's on.
 using BlockInputs = uint2[kMaxWidth - 1 + kThreadTokens];
+using BlockOutputs = uint2[kThreadTokens];
 
 /// Four channels of a token are a pack. CTAs side by side have neighbouring channels.
 /// @tparam kApart groups of channels may lie apart; else they lie side by side
@@ -66,18 +67,22 @@ struct ChannelsInPacks {
       ptx::advance(at, x_step);
     }
   }
-  /// Called for tokens in order.
-  __device__ __forceinline__ void store_row(int t, const StoredRows& rows,
-                                            const uint32_t (&word)[2]) {
-    const bool live = rows.live >> t & 1;
-    if (live || (rows.zero >> t & 1) != 0) {
-      *reinterpret_cast<uint2*>(out) = live ? make_uint2(word[0], word[1]) : make_uint2(0, 0);
+  __device__ __forceinline__ void store_rows(const StoredRows& rows, const BlockOutputs& y) {
+#pragma unroll
+    for (int t = 0; t < kThreadTokens; ++t) {
+      const bool live = rows.live >> t & 1;
+      if (live || (rows.zero >> t & 1) != 0) {
+        *reinterpret_cast<uint2*>(out) = live ? y[t] : make_uint2(0, 0);
+      }
+      ptx::advance(out, out_step);
     }
-    ptx::advance(out, out_step);
   }
   static __device__ __forceinline__ StoredRows stored(const ConvParams& p, int64_t batch,
                                                       const Block& block) {
-    return stored_rows(p, batch, block.first, block.count);
+    return stored_rows(p, batch, block.first, block.count, [&](int row) {
+      const bool packed = p.cu_seqlens.data != nullptr;
+      return packed ? span_after(p, begun_at(p, row), row) : Span{batch, 0, p.T};
+    });
   }
   static __device__ __forceinline__ Block block(const ConvParams& p, uint32_t y) {
     const auto first = static_cast<int>(y * kThreadTokens);
@@ -97,11 +102,9 @@ struct TokensInPacks {
 #else
   static constexpr int kCtas = 5;
 #endif
-  static constexpr uint32_t kWhole = (1u << kThreadTokens) - 1;
   const char* x;
   char* out;
-  int64_t x_step, out_step;                             ///< from channel to channel
-  uint32_t packed[kThreadChannels][kThreadTokens / 2];  ///< outputs
+  int64_t x_step, out_step;  ///< from channel to channel
 
   __device__ __forceinline__ TokensInPacks(const ConvParams& p, int64_t batch, int64_t token,
                                            int64_t d) {
@@ -150,22 +153,19 @@ struct TokensInPacks {
                 __byte_perm(word[2][i], word[3][i], half)};
     }
   }
-  __device__ __forceinline__ void store_row(int t, const StoredRows& rows,
-                                            const uint32_t (&word)[2]) {
-#pragma unroll
-    for (int c = 0; c < kThreadChannels; ++c) {
-      uint32_t& pair = packed[c][t / 2];
-      const uint32_t y = c % 2 == 0 ? word[c / 2] & 0xffff : word[c / 2] >> 16;
-      pair = t % 2 == 0 ? y : pair | y << 16;
-    }
-    if (t + 1 == kThreadTokens) store_packs(rows);
-  }
-  __device__ __forceinline__ void store_packs(const StoredRows& rows) const {
+  __device__ __forceinline__ void store_rows(const StoredRows& rows, const BlockOutputs& y) const {
 #pragma unroll
     for (int c = 0; c < kThreadChannels; ++c) {
       char* at = out + c * out_step;
-      const uint32_t(&word)[kThreadTokens / 2] = packed[c];
-      if (rows.live == kWhole) {
+      uint32_t word[kThreadTokens / 2];
+#pragma unroll
+      for (int i = 0; i < kThreadTokens / 2; ++i) {
+        const uint2 &first = y[2 * i], &second = y[2 * i + 1];
+        const int half = c % 2 == 0 ? 0x5410 : 0x7632;
+        word[i] =
+            c < 2 ? __byte_perm(first.x, second.x, half) : __byte_perm(first.y, second.y, half);
+      }
+      if (rows.live == (1u << kThreadTokens) - 1) {
         ptx::store_16(at, {word[0], word[1], word[2], word[3]});
         continue;
       }
@@ -173,31 +173,15 @@ struct TokensInPacks {
       for (int t = 0; t < kThreadTokens; ++t) {
         const bool live = rows.live >> t & 1;
         if (!live && (rows.zero >> t & 1) == 0) continue;
-        const uint32_t y = live ? word[t / 2] >> t % 2 * 16 : 0;
-        reinterpret_cast<unsigned short*>(at)[t] = static_cast<unsigned short>(y);
+        const uint32_t number = live ? word[t / 2] >> t % 2 * 16 : 0;
+        reinterpret_cast<unsigned short*>(at)[t] = static_cast<unsigned short>(number);
       }
     }
   }
   static __device__ __forceinline__ StoredRows stored(const ConvParams& p, int64_t batch,
                                                       const Block& block) {
-    StoredRows stored{};
-    Span span{-1, 0, block.first};
-    bool padding = false;
-#pragma unroll 1
-    for (int t = 0; t < block.count; ++t) {
-      const int64_t row = block.first + t;
-      if (row >= span.end) {
-        span = span_at(p, batch, row);
-        padding = span.n >= 0 && is_padding(p, span.n);
-      }
-      if (span.n < 0 || row < span.begin + kMaxWidth - 1) continue;
-      (padding ? stored.zero : stored.live) |= 1u << t;
-      // The rest of a pack inside a sequence is like its first token.
-      if (t > 0 || row + kThreadTokens > span.end) continue;
-      (padding ? stored.zero : stored.live) = kWhole;
-      break;
-    }
-    return stored;
+    return stored_rows(p, batch, block.first, block.count,
+                       [&](int row) { return span_at(p, batch, row); });
   }
   static __device__ __forceinline__ Block block(const ConvParams& p, uint32_t y) {
     const int64_t first = (int64_t{blockIdx.x} * 32 + threadIdx.x % 32) * kThreadTokens;

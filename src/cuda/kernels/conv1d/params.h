@@ -70,7 +70,7 @@ struct ConvParams {
   uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
   // Of the launch:
   StateOrder state_order;
-  int64_t heads;          ///< of the block kernel rows of CTAs, of the kernel of any form warps
+  int64_t heads;          ///< of the block kernel: rows of CTAs
   int64_t tiles;          ///< of one batch entry, of the kernel of any form
   int32_t tile_tokens;    ///< that a thread walks through
   int64_t channel_warps;  ///< for each tile, and for the head of each sequence

@@ -133,8 +133,7 @@ GridSize plan_any(int multiprocessors, ConvParams* p) noexcept {
     p->tile_tokens /= 2;
   }
   p->tiles = only_heads(*p) ? 0 : tiles();
-  p->heads = p->channel_warps * p->N;
-  p->warps = p->heads + p->B * p->tiles * p->channel_warps;
+  p->warps = p->channel_warps * (p->N + p->B * p->tiles);
   return {static_cast<unsigned>(std::min(parts_of(p->warps, kWarps), kMaxCtas))};
 }
 

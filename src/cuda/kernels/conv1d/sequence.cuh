@@ -24,14 +24,21 @@ __device__ __forceinline__ Span rows_of(const ConvParams& p, int64_t n) {
   return {n, begin, begin + min(max(end - begin, int64_t{0}), p.max_tokens)};
 }
 
-/// The span that row `row` of a batch entry is in, at or after sequence `low` - 1. WHY a search by
-/// each thread: uniform loads from the L1, and no thread waits for another one. PERF three loads at
-/// once in each of log4(N) steps: their latency is what a search costs.
-__device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int64_t row,
-                                        int64_t low = 0) {
+/// The span of a row of packed sequences, of which `begun` begin at or before it.
+__device__ __forceinline__ Span span_after(const ConvParams& p, int64_t begun, int64_t row) {
+  const int64_t next = begun < p.N ? offset_of(p, begun) : p.T;  // where the next sequence begins
+  if (begun == 0) return {-1, 0, next};
+  const Span span = rows_of(p, begun - 1);
+  return row < span.end ? span : Span{-1, span.end, next};
+}
+
+/// The span that row `row` of a batch entry is in. WHY a search by each thread: uniform loads from
+/// the L1, and no thread waits for another one. PERF three loads at once in each of log4(N) steps:
+/// their latency is what a search costs.
+__device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int64_t row) {
   if (p.cu_seqlens.data == nullptr) return {batch, 0, p.T};
   constexpr int kPivots = 3;
-  int64_t high = p.N;  // low .. high: how many sequences begin at or before the row
+  int64_t low = 0, high = p.N;  // low .. high: how many sequences begin at or before the row
 #pragma unroll 1
   while (low < high) {
     const int64_t step = ((high - low) >> 2) + 1;
@@ -44,10 +51,7 @@ __device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int6
     low += passed;
     high = min(high, low + step - 1);
   }
-  const int64_t next = low < p.N ? offset_of(p, low) : p.T;  // where the next sequence begins
-  if (low == 0) return {-1, 0, next};
-  const Span span = rows_of(p, low - 1);
-  return row < span.end ? span : Span{-1, span.end, next};
+  return span_after(p, low, row);
 }
 
 /// Slots past the pool are padding: a wrong index cannot reach other memory.
@@ -55,6 +59,11 @@ __device__ __forceinline__ bool is_padding(const ConvParams& p, int64_t n) {
   if (p.read_slots.data == nullptr) return false;
   const int64_t slot = device::load_index(p.read_slots, n);
   return slot < p.pad_below || (p.initial.data != nullptr && slot >= p.initial.slots);
+}
+
+/// What the rows of sequence n are.
+__device__ __forceinline__ RowKind kind_of(const ConvParams& p, int64_t n) {
+  return n < 0 ? kNobodys : is_padding(p, n) ? kPadding : kLive;
 }
 
 /// Slot of `initial` to start from, of `final` for the last state; -1: zeros, none.
@@ -92,31 +101,6 @@ __device__ __forceinline__ int64_t element_of(const TokenChannels& t, int64_t C,
                                               int64_t inside) {
   const int64_t group = inside / C;
   return batch * t.batch_stride + group * t.group_stride + (inside - group * C) * t.channel_stride;
-}
-
-/// A channel, or a few neighbours, of a batch entry: where row 0 is, and bytes from row to row.
-struct Column {
-  const char* x;
-  char* out;
-  int64_t x_step, out_step;
-  Number x_number, out_number;
-};
-
-__device__ __forceinline__ int64_t bytes_of(Number number) {
-  return number == Number::kFloat32 ? 4 : 2;
-}
-
-__device__ __forceinline__ Column column_of(const ConvParams& p, int64_t batch, int64_t d) {
-  const ChannelPart& part = part_of(p, d);
-  const TokenChannels &x = part.x, &out = part.out;
-  const int64_t inside = d - part.first, x_bytes = bytes_of(x.number);
-  const int64_t out_bytes = bytes_of(out.number);
-  return {static_cast<const char*>(x.data) + element_of(x, part.C, batch, inside) * x_bytes,
-          static_cast<char*>(out.data) + element_of(out, part.C, batch, inside) * out_bytes,
-          x.token_stride * x_bytes,
-          out.token_stride * out_bytes,
-          x.number,
-          out.number};
 }
 
 }  // namespace sluice::cuda::conv1d

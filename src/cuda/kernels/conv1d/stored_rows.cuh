@@ -17,7 +17,8 @@ struct StoredRows {
 };
 
 /// How many sequences begin at or before a row. Whole warps only.
-__device__ __forceinline__ int begun_at(const ConvParams& p, int row, int lane) {
+__device__ __forceinline__ int begun_at(const ConvParams& p, int row) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
   int low = 0, high = static_cast<int>(p.N);
 #pragma unroll 1
   while (low < high) {
@@ -29,34 +30,25 @@ __device__ __forceinline__ int begun_at(const ConvParams& p, int row, int lane) 
   return low;
 }
 
-/// Rows `first` .. `first` + `count` - 1 of a batch entry, and what a layer's norm is told of them.
-/// Whole warps only.
+/// Which of rows `first` .. `first` + `count` - 1 of a batch entry are stored; tells a layer's norm what
+/// they are.
+/// @param span_of Span(int): of a row
+template <class SpanOf>
 __device__ __forceinline__ StoredRows stored_rows(const ConvParams& p, int64_t batch, int first,
-                                                  int count) {
-  const auto lane = static_cast<int>(threadIdx.x % 32), T = static_cast<int>(p.T);
-  const bool packed = p.cu_seqlens.data != nullptr;
+                                                  int count, const SpanOf& span_of) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
   const bool marks = p.row_kinds != nullptr && blockIdx.x == 0 && threadIdx.x < 32;
   StoredRows rows{};
 #pragma unroll 1
   for (int row = 0; row < count;) {
-    int64_t n = batch;
-    int begin = 0, end = T;  // of the sequence, then of its rows in the block
-    if (packed) {
-      n = begun_at(p, first + row, lane) - 1;
-      const int next = n + 1 < p.N ? static_cast<int>(offset_of(p, n + 1)) : T;
-      const Span span = n < 0 ? Span{-1, 0, next} : rows_of(p, n);
-      begin = static_cast<int>(span.begin), end = static_cast<int>(span.end);
-      if (end <= first + row) n = -1, begin = end, end = next;
-    }
+    const Span span = span_of(first + row);
+    const auto begin = static_cast<int>(span.begin), end = static_cast<int>(span.end);
     const int to = min(max(end - first, row + 1), count);
     const int from = min(max(begin + kMaxWidth - 1 - first, row), to);
-    const bool padding = n >= 0 && is_padding(p, n);
+    const RowKind kind = kind_of(p, span.n);
     const uint32_t bits = (1u << to) - (1u << from);
-    if (n >= 0) (padding ? rows.zero : rows.live) |= bits;
-    if (marks && lane >= row && lane < to) {
-      const RowKind kind = n < 0 ? kNobodys : padding ? kPadding : kLive;
-      p.row_kinds[batch * T + first + lane] = kind;
-    }
+    if (kind != kNobodys) (kind == kPadding ? rows.zero : rows.live) |= bits;
+    if (marks && lane >= row && lane < to) p.row_kinds[batch * p.T + first + lane] = kind;
     row = to;
   }
   return rows;
