@@ -27,11 +27,6 @@ Catalogue<core::StateFoldProblem> state_fold_catalogue() noexcept;
 /// its own takes it.
 Catalogue<core::DeltaRuleProblem> layer_delta_kernels(sluice_op op) noexcept;
 
-/// The convolutions of q, k and v: one launch, or three where weights and states are separate.
-/// @param row_kinds which rows are live, written where it is not null
-void launch_convolutions(const core::CausalConvProblem (&parts)[3], bool separate,
-                         uint8_t* row_kinds, Launcher& launcher) noexcept;
-
 }  // namespace sluice::cuda
 
 #endif  // SLUICE_CUDA_CATALOGUES_H_

@@ -82,10 +82,6 @@ class Launcher {
 /// Loads a kernel onto the current device, which its first launch would do otherwise.
 /// @return a cudaError_t
 int load_kernel(const void* kernel) noexcept;
-template <class... Taken>
-int load_kernel(void (*kernel)(Taken...)) noexcept {
-  return load_kernel(reinterpret_cast<const void*>(kernel));
-}
 
 /// Loads kernels, one after the other, until one fails; null is none.
 class KernelLoader {
@@ -94,6 +90,10 @@ class KernelLoader {
     if (kernel != nullptr && error_ == 0) error_ = load_kernel(kernel);
   }
   void operator()(const device::Instance& instance) noexcept { (*this)(instance.kernel); }
+  template <class... Taken>
+  void operator()(void (*kernel)(Taken...)) noexcept {
+    (*this)(reinterpret_cast<const void*>(kernel));
+  }
   template <class Instances, size_t kCount>
   void operator()(const Instances (&list)[kCount]) noexcept {
     for (const auto& each : list) (*this)(each);

@@ -7,8 +7,6 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr unsigned kSumThreads = device::kSumWarps * 32;
-
 /// CTA after CTA, from the last one on.
 template <class Kernel, class Params>
 int run_kernel(Kernel kernel, const Params& p, int64_t ctas, unsigned threads) {
@@ -22,33 +20,37 @@ int run_kernel(Kernel kernel, const Params& p, int64_t ctas, unsigned threads) {
 
 }  // namespace
 
-namespace conv1d_backward {
+namespace conv1d {
 
-alignas(1024) uint8_t dynamic_shared[kSumThreads * sizeof(float)];
+alignas(1024) uint8_t dynamic_shared[device::kSumBytes];
 
-void launch(Form form, const ConvGradientParams& p, Launcher& launcher) noexcept {
-  launcher.note(run_kernel(kernel_of(form), p, (p.warps + kWarps - 1) / kWarps, kThreads));
+void launch(const PlannedGradients& gradients, Launcher& launcher) noexcept {
+  const ConvGradientParams& p = gradients.params;
+  const ConvGradientKernel slabs = kGradientKernels[static_cast<int>(gradients.form)];
+  launcher.note(run_kernel(slabs, p, (p.warps + kWarps - 1) / kWarps, kThreads));
   if (p.sums == nullptr) return;
   const int64_t ctas = (kSums * p.forward.D + 31) / 32;
-  launcher.note(run_kernel(sums_kernel, p, ctas, kSumThreads));
+  launcher.note(run_kernel(sums_kernel, p, ctas, device::kSumThreads));
 }
 
-int load_kernels() noexcept { return 0; }
+int load_gradient_kernels() noexcept { return 0; }
 
-}  // namespace conv1d_backward
+}  // namespace conv1d
 
-namespace gated_norm_backward {
+namespace gated_norm {
 
 alignas(1024) uint8_t dynamic_shared[kThreads * kPack * sizeof(float)];
 
-void launch(Form form, const NormGradientParams& p, Launcher& launcher) noexcept {
-  launcher.note(run_kernel(kernel_of(form), p, p.ctas, kThreads));
+void launch(const PlannedGradients& gradients, Launcher& launcher) noexcept {
+  const NormGradientParams& p = gradients.params;
+  launcher.note(
+      run_kernel(kGradientKernels[static_cast<int>(gradients.form)], p, p.ctas, kThreads));
   if (p.sums == nullptr) return;
   const int64_t ctas = (p.forward.V + 31) / 32;
-  launcher.note(run_kernel(sums_kernel, p, ctas, kSumThreads));
+  launcher.note(run_kernel(sums_kernel, p, ctas, device::kSumThreads));
 }
 
-int load_kernels() noexcept { return 0; }
+int load_gradient_kernels() noexcept { return 0; }
 
-}  // namespace gated_norm_backward
+}  // namespace gated_norm
 }  // namespace sluice::cuda

@@ -1,10 +1,10 @@
-// Lowers convolutions to what their kernels take: no checks, no CUDA calls.
+// Lowers convolutions to what their kernels take, and launches those of a layer: no checks.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CAUSAL_CONV1D_LOWER_H_
 #define SLUICE_CUDA_CAUSAL_CONV1D_LOWER_H_
 
 #include "core/problem.hpp"
-#include "cuda/kernels/conv1d/params.h"
+#include "cuda/kernels/conv1d/launch.h"
 
 namespace sluice::cuda {
 
@@ -12,6 +12,10 @@ namespace sluice::cuda {
 /// weights, bias and states are those of the first, whose slices the others continue.
 void lower_conv(const core::CausalConvProblem* problems, int parts,
                 conv1d::ConvParams* out) noexcept;
+/// Plans and launches the three convolutions of a layer, `at_once` of them (1 or 3) as one.
+/// @param row_kinds what rows are, for the norm; may be null
+void launch_convs(const core::CausalConvProblem* problems, int at_once, uint8_t* row_kinds,
+                  Launcher& launcher) noexcept;
 /// Rows [B,T,G,C], and states [N,D,L].
 conv1d::TokenChannels token_channels(const core::Tensor& tensor) noexcept;
 conv1d::ConvPool conv_pool(const core::Tensor& tensor) noexcept;

@@ -7,7 +7,9 @@
 
 namespace sluice::cuda::device {
 
-inline constexpr int kSumWarps = 8;  ///< of a CTA that adds up 32 columns
+/// Of a CTA that adds up 32 columns.
+inline constexpr int kSumWarps = 8, kSumThreads = kSumWarps * 32;
+inline constexpr int kSumBytes = kSumThreads * sizeof(float);
 
 /// Calls store(column, sum) for the CTA's 32 columns of sums [rows, columns]. Warp w adds rows w,
 /// w + 8, .. in ascending order, and the first warp these eight.

@@ -4,7 +4,7 @@
 #define SLUICE_CUDA_GATED_RMS_NORM_LOWER_H_
 
 #include "core/problem.hpp"
-#include "cuda/kernels/gated_norm/params.h"
+#include "cuda/kernels/gated_norm/launch.h"
 
 namespace sluice::cuda {
 
@@ -16,7 +16,7 @@ gated_norm::NormRows norm_rows(const core::Tensor& tensor) noexcept;
 
 /// @param workspace where sums of dweight go, if that is wanted
 void lower_norm_gradients(const core::GatedNormBackwardProblem& problem, void* workspace,
-                          gated_norm_backward::NormGradientParams* out) noexcept;
+                          gated_norm::NormGradientParams* out) noexcept;
 
 }  // namespace sluice::cuda
 

@@ -7,6 +7,7 @@
 
 #include "core/host_access.hpp"
 #include "cuda/catalogues.h"
+#include "cuda/causal_conv1d/lower.h"
 #include "cuda/gated_rms_norm/lower.h"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/gated_norm/launch.h"
@@ -155,19 +156,18 @@ Status plan_layer(const LayerBackwardProblem& p, const Machine& machine,
 }
 
 void launch_norm(const LayerGradients& parts, Launcher& launcher) noexcept {
-  gated_norm_backward::NormGradientParams params{};
-  lower_norm_gradients(parts.norm, parts.rest, &params);
-  params.forward.row_kinds = parts.row_kinds;
-  params.forward.row_kinds_stride = parts.rule.rows.T;
-  const gated_norm_backward::Form form = form_of(params);
-  plan_launch(form, &params);
-  gated_norm_backward::launch(form, params, launcher);
+  gated_norm::PlannedGradients norm{};
+  lower_norm_gradients(parts.norm, parts.rest, &norm.params);
+  norm.params.forward.row_kinds = parts.row_kinds;
+  norm.params.forward.row_kinds_stride = parts.rule.rows.T;
+  plan_launch(&norm);
+  gated_norm::launch(norm, launcher);
 }
 
 void launch_layer(const LayerBackwardProblem& p, const Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
   const LayerGradients parts(p, plan.kept<LayerBackwardChoice>(), workspace);
-  launch_convolutions(parts.forward, p.separate, parts.row_kinds, launcher);
+  launch_convs(parts.forward, p.separate ? 1 : 3, parts.row_kinds, launcher);
   if (parts.runs_rule) {
     launch_part(layer_delta_kernels(SLUICE_OP_LAYER_PREFILL), parts.rule, parts.rest, launcher);
   }

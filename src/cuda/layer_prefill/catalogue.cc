@@ -13,7 +13,6 @@
 #include "cuda/catalogues.h"
 #include "cuda/causal_conv1d/lower.h"
 #include "cuda/gated_rms_norm/lower.h"
-#include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/config.h"
 #include "cuda/workspace_layout.h"
@@ -126,7 +125,7 @@ void launch_layer(const LayerProblem& p, const Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
   const auto choice = plan.kept_around<LayerChoice>();
   const LayerParts parts(p, choice, workspace);
-  launch_convolutions(parts.conv, p.separate, parts.row_kinds, launcher);
+  launch_convs(parts.conv, p.separate ? 1 : 3, parts.row_kinds, launcher);
   if (!launcher.ok()) return;
   delta_kernel(choice.delta_entry).launch(parts.delta, plan, parts.delta_workspace, launcher);
   gated_norm::PlannedNorm norm;
@@ -145,17 +144,5 @@ constexpr Kernel<LayerProblem> kCatalogue[] = {{"layer_prefill", "what chunk_for
 }  // namespace
 
 Catalogue<LayerProblem> layer_prefill_catalogue() noexcept { return kCatalogue; }
-
-void launch_convolutions(const core::CausalConvProblem (&parts)[3], bool separate,
-                         uint8_t* row_kinds, Launcher& launcher) noexcept {
-  const int at_once = separate ? 1 : 3;
-  for (int i = 0; i < 3 && launcher.ok(); i += at_once) {
-    conv1d::PlannedConv conv;
-    lower_conv(parts + i, at_once, &conv.params);
-    conv.params.row_kinds = row_kinds;
-    conv1d::plan_launch(launcher.machine().multiprocessors, &conv);
-    conv1d::launch(conv, launcher);
-  }
-}
 
 }  // namespace sluice::cuda

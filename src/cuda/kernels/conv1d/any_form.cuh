@@ -79,10 +79,10 @@ struct Channel {
   }
 };
 
-/// Outputs of tokens first .. first + count - 1. PERF addresses move by strides; a row that is used
+/// Outputs of tokens first .. first + count - 1, which are zero in padding. PERF addresses move by strides; a row that is used
 /// makes room for the load of the one kRowsAhead later.
 __device__ __forceinline__ void convolve_tokens(const Channel& c, const Taps<1>& taps,
-                                                int64_t first, int count) {
+                                                int64_t first, int count, bool padding) {
   if (count <= 0) return;
   const TokenChannels &x = c.part.x, &out = c.part.out;
   int64_t x_at = c.x_at + first * x.token_stride, out_at = c.out_at + first * out.token_stride;
@@ -106,17 +106,9 @@ __device__ __forceinline__ void convolve_tokens(const Channel& c, const Taps<1>&
       load(j, j + kRowsAhead < left);
       convolve(c.p, taps, window[(j + 1) % 4], window[(j + 2) % 4], window[(j + 3) % 4],
                window[j % 4], y);
-      device::store_number(out.data, out_at, out.number, y[0]);
+      device::store_number(out.data, out_at, out.number, padding ? 0.0f : y[0]);
       out_at += out.token_stride;
     }
-  }
-}
-
-__device__ __forceinline__ void clear_tokens(const Channel& c, int64_t first, int count) {
-  const TokenChannels& out = c.part.out;
-#pragma unroll 1
-  for (int64_t t = first; t < first + count; ++t) {
-    device::store_number(out.data, c.out_at + t * out.token_stride, out.number, 0.0f);
   }
 }
 
@@ -146,9 +138,9 @@ __device__ __forceinline__ void write_state(const Channel& c) {
 __device__ __forceinline__ void head_item(const ConvParams& p, int64_t n, int64_t d) {
   Channel c(p, p.cu_seqlens.data == nullptr ? n : 0, rows_of(p, n), d);
   const auto count = static_cast<int>(min(c.tokens, static_cast<int64_t>(p.W - 1)));
-  if (is_padding(p, n)) return clear_tokens(c, 0, count);
-  c.slots = slots_of(p, n);
-  convolve_tokens(c, load_taps(p, d), 0, count);
+  const bool padding = is_padding(p, n);
+  if (!padding) c.slots = slots_of(p, n);
+  convolve_tokens(c, load_taps(p, d), 0, count, padding);
   write_state(c);
 }
 
@@ -171,22 +163,14 @@ __device__ __forceinline__ void tile_item(const ConvParams& p, int64_t tile, int
     const Channel c(p, batch, span, d);
     const int64_t from = max(first + row - span.begin, static_cast<int64_t>(p.W - 1));
     const auto tokens = static_cast<int>(first + end - span.begin - from);
-    if (kind == kLive) convolve_tokens(c, taps, from, tokens);
-    if (kind == kPadding) clear_tokens(c, from, tokens);
+    if (kind != kNobodys) convolve_tokens(c, taps, from, tokens, kind == kPadding);
     row = end;
   }
 }
 
-/// CTAs a multiprocessor that the registers must allow.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-inline constexpr int kAnyFormCtas = 4;  // WHY: compiled for Blackwell, it needs more registers
-#else
-inline constexpr int kAnyFormCtas = 5;
-#endif
-
 /// Warps of heads, then of tiles; each p.channel_warps of channels.
 /// @param p by value, in constant memory
-__global__ void __launch_bounds__(kThreads, kAnyFormCtas)
+__global__ void __launch_bounds__(kThreads, 5)
     any_form_kernel(const __grid_constant__ ConvParams p) {
   device::follow();
 #pragma unroll 1

@@ -12,9 +12,189 @@
 #define SLUICE_CUDA_KERNELS_CONV1D_BLOCKS_CUH_
 
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/conv1d/layouts.cuh"
+#include "cuda/kernels/conv1d/pairs.cuh"
 
 namespace sluice::cuda::conv1d {
+
+/// A thread's channels d .. d + 3 of `count` tokens from `first` on; none past the last channel.
+struct Block {
+  int first, count;
+  int64_t d;
+};
+
+/// A thread's channels d and d + 1 of the head of a sequence, which cu_seqlens alone makes many.
+struct HeadPlace {
+  uint32_t n;
+  int64_t d;
+};
+
+/// Inputs of four channels, from the third token before a block's on.
+using BlockInputs = uint2[kMaxWidth - 1 + kThreadTokens];
+using BlockOutputs = uint2[kThreadTokens];
+
+/// Four channels of a token are a pack. CTAs side by side have neighbouring channels.
+/// @tparam kApart groups of channels may lie apart; else they lie side by side
+template <bool kApart>
+struct ChannelsInPacks {
+  static constexpr int kCtas = kApart ? 6 : 7;  ///< that a multiprocessor's registers must allow
+  const char* x;
+  char* out;
+  int64_t x_step, out_step;
+
+  __device__ __forceinline__ ChannelsInPacks(const ConvParams& p, int64_t batch, int64_t token,
+                                             int64_t d) {
+    const ChannelPart& part = part_of(p, d);
+    const TokenChannels &from = part.x, &to = part.out;
+    const int64_t inside = d - part.first;
+    int64_t x_at = inside, out_at = inside;
+    if constexpr (kApart) {
+      const auto C = static_cast<uint32_t>(part.C);
+      const uint32_t group = static_cast<uint32_t>(inside) / C;
+      x_at += group * (from.group_stride - C), out_at += group * (to.group_stride - C);
+    }
+    x_step = 2 * from.token_stride, out_step = 2 * to.token_stride;
+    x = static_cast<const char*>(from.data) + 2 * (batch * from.batch_stride + x_at);
+    out = static_cast<char*>(to.data) + 2 * (batch * to.batch_stride + out_at);
+    x += token * x_step, out += token * out_step;
+  }
+  /// Two channels of the token `t` later.
+  __device__ __forceinline__ uint32_t pair(int t) const {
+    return __ldg(reinterpret_cast<const uint32_t*>(x + t * x_step));
+  }
+  __device__ __forceinline__ void store_pair(int t, uint32_t word) const {
+    *reinterpret_cast<uint32_t*>(out + t * out_step) = word;
+  }
+  __device__ __forceinline__ void load_rows(int first, int count, BlockInputs& row) const {
+    constexpr int kBefore = kMaxWidth - 1;
+    const char* at = x - kBefore * x_step;
+#pragma unroll
+    for (int j = 0; j < kBefore + kThreadTokens; ++j) {
+      if (j < kBefore ? first > 0 : j - kBefore < count) {
+        row[j] = __ldg(reinterpret_cast<const uint2*>(at));
+      }
+      ptx::advance(at, x_step);
+    }
+  }
+  __device__ __forceinline__ void store_rows(const StoredRows& rows, const BlockOutputs& y) {
+#pragma unroll
+    for (int t = 0; t < kThreadTokens; ++t) {
+      const bool live = rows.live >> t & 1;
+      if (live || (rows.zero >> t & 1) != 0) {
+        *reinterpret_cast<uint2*>(out) = live ? y[t] : make_uint2(0, 0);
+      }
+      ptx::advance(out, out_step);
+    }
+  }
+  static __device__ __forceinline__ Span span_of(const ConvParams& p, int64_t batch, int row) {
+    const bool packed = p.cu_seqlens.data != nullptr;
+    return packed ? span_after(p, begun_at(p, row), row) : Span{batch, 0, p.T};
+  }
+  static __device__ __forceinline__ Block block(const ConvParams& p, uint32_t y) {
+    const auto first = static_cast<int>(y * kThreadTokens);
+    const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+    return {first, min(kThreadTokens, static_cast<int>(p.T) - first), kThreadChannels * thread};
+  }
+  static __device__ __forceinline__ HeadPlace head(const ConvParams&) {
+    const uint32_t cta = 2 * blockIdx.x + blockIdx.y % 2;
+    return {blockIdx.y / 2, 2 * (int64_t{cta} * kThreads + threadIdx.x)};
+  }
+};
+
+/// Eight tokens of a channel are a pack. Lanes side by side have neighbouring packs.
+struct TokensInPacks {
+  static constexpr int kCtas = 5;
+  const char* x;
+  char* out;
+  int64_t x_step, out_step;  ///< from channel to channel
+
+  __device__ __forceinline__ TokensInPacks(const ConvParams& p, int64_t batch, int64_t token,
+                                           int64_t d) {
+    const ChannelPart& part = part_of(p, d);
+    const int64_t inside = d - part.first;
+    x = static_cast<const char*>(part.x.data) +
+        2 * (element_of(part.x, part.C, batch, inside) + token);
+    out = static_cast<char*>(part.out.data) +
+          2 * (element_of(part.out, part.C, batch, inside) + token);
+    x_step = 2 * part.x.channel_stride, out_step = 2 * part.out.channel_stride;
+  }
+  static __device__ __forceinline__ uint32_t number(const char* at, int t) {
+    return __ldg(reinterpret_cast<const unsigned short*>(at) + t);
+  }
+  __device__ __forceinline__ uint32_t pair(int t) const {
+    return number(x, t) | number(x + x_step, t) << 16;
+  }
+  __device__ __forceinline__ void store_pair(int t, uint32_t word) const {
+    reinterpret_cast<unsigned short*>(out)[t] = static_cast<unsigned short>(word);
+    reinterpret_cast<unsigned short*>(out + out_step)[t] = static_cast<unsigned short>(word >> 16);
+  }
+  /// BOUND: tokens past the last row may be another tensor's, so they are not touched.
+  __device__ __forceinline__ void load_rows(int first, int count, BlockInputs& row) const {
+    uint32_t word[kThreadChannels][kMaxWidth / 2 + kThreadTokens / 2] = {};
+#pragma unroll
+    for (int c = 0; c < kThreadChannels; ++c) {
+      const char* at = x + c * x_step;
+      if (first > 0) {
+        const uint2 before = __ldg(reinterpret_cast<const uint2*>(at) - 1);
+        word[c][0] = before.x, word[c][1] = before.y;
+      }
+      if (count == kThreadTokens) {
+        const uint4 pack = __ldg(reinterpret_cast<const uint4*>(at));
+        word[c][2] = pack.x, word[c][3] = pack.y, word[c][4] = pack.z, word[c][5] = pack.w;
+        continue;
+      }
+#pragma unroll
+      for (int t = 0; t < kThreadTokens; ++t) {
+        if (t < count) word[c][2 + t / 2] |= number(at, t) << t % 2 * 16;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kMaxWidth - 1 + kThreadTokens; ++j) {
+      const int i = (j + 1) / 2, half = j % 2 == 0 ? 0x7632 : 0x5410;
+      row[j] = {__byte_perm(word[0][i], word[1][i], half),
+                __byte_perm(word[2][i], word[3][i], half)};
+    }
+  }
+  __device__ __forceinline__ void store_rows(const StoredRows& rows, const BlockOutputs& y) const {
+#pragma unroll
+    for (int c = 0; c < kThreadChannels; ++c) {
+      char* at = out + c * out_step;
+      uint32_t word[kThreadTokens / 2];
+#pragma unroll
+      for (int i = 0; i < kThreadTokens / 2; ++i) {
+        const uint2 &first = y[2 * i], &second = y[2 * i + 1];
+        const int half = c % 2 == 0 ? 0x5410 : 0x7632;
+        word[i] =
+            c < 2 ? __byte_perm(first.x, second.x, half) : __byte_perm(first.y, second.y, half);
+      }
+      if (rows.live == (1u << kThreadTokens) - 1) {
+        ptx::store_16(at, {word[0], word[1], word[2], word[3]});
+        continue;
+      }
+#pragma unroll
+      for (int t = 0; t < kThreadTokens; ++t) {
+        const bool live = rows.live >> t & 1;
+        if (!live && (rows.zero >> t & 1) == 0) continue;
+        const uint32_t number = live ? word[t / 2] >> t % 2 * 16 : 0;
+        reinterpret_cast<unsigned short*>(at)[t] = static_cast<unsigned short>(number);
+      }
+    }
+  }
+  static __device__ __forceinline__ Span span_of(const ConvParams& p, int64_t batch, int row) {
+    return span_at(p, batch, row);
+  }
+  static __device__ __forceinline__ Block block(const ConvParams& p, uint32_t y) {
+    const int64_t first = (int64_t{blockIdx.x} * 32 + threadIdx.x % 32) * kThreadTokens;
+    if (first >= p.T) return {0, 0, p.D};
+    const int64_t d = kThreadChannels * (int64_t{y} * kWarps + threadIdx.x / 32);
+    return {static_cast<int>(first), static_cast<int>(min(int64_t{kThreadTokens}, p.T - first)), d};
+  }
+  static __device__ __forceinline__ HeadPlace head(const ConvParams& p) {
+    const auto each = static_cast<uint32_t>((p.D + 2 * kThreads - 1) / (2 * kThreads));
+    const uint32_t cta = blockIdx.y * gridDim.x + blockIdx.x, n = cta / each;
+    if (n >= (p.cu_seqlens.data == nullptr ? 1 : p.N)) return {0, p.D};
+    return {n, 2 * (int64_t{cta - n * each} * kThreads + threadIdx.x)};
+  }
+};
 
 /// The pair's columns after `tokens` inputs, whose last four are `last`.
 __device__ __forceinline__ void shift_pair(int tokens, const uint32_t (&last)[kMaxWidth],
@@ -107,7 +287,7 @@ __device__ __forceinline__ void block_item(const ConvParams& p, const Block& blo
   at.load_rows(block.first, block.count, row);
   using Weights = typename Numbers::Weights;
   const Taps<2> taps[2] = {Weights(p, d).taps(), Weights(p, d + 2).taps()};
-  const StoredRows rows = Layout::stored(p, batch, block);
+  const StoredRows rows = stored_rows<Layout>(p, batch, block.first, block.count);
   if (stores) convolve_block<typename Numbers::Pack>(p, taps, row, rows, at);
 }
 

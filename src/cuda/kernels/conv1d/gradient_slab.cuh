@@ -21,9 +21,7 @@
 #include "cuda/kernels/conv1d/sequence.cuh"
 #include "cuda/kernels/conv1d/taps.cuh"
 
-namespace sluice::cuda::conv1d_backward {
-
-using conv1d::ConvPool, conv1d::Span, conv1d::Taps, conv1d::TokenChannels;
+namespace sluice::cuda::conv1d {
 
 /// One channel of any type.
 struct AnyNumbers {
@@ -46,7 +44,7 @@ struct AnyNumbers {
 /// seventeen registers a channel.
 template <Number kType>
 struct Packs {
-  static constexpr int kCount = kPack;
+  static constexpr int kCount = kSlabPack;
   static constexpr int kCtas = 0;  ///< the compiler's choice, 3
   using Raw = uint2;
   static __device__ __forceinline__ Raw load(const void* data, int64_t at, Number) {
@@ -85,13 +83,11 @@ class Lane {
         inside_(channel % f_.part[0].C) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const Taps<1> one = conv1d::load_taps(f_, channel + i);
+      const Taps<1> one = load_taps(f_, channel + i);
 #pragma unroll
       for (int w = 0; w < kMaxWidth; ++w) taps_.tap[w][i] = one.tap[w][0];
       taps_.bias[i] = one.bias[0];
     }
-#pragma unroll
-    for (int w = 0; w < kSums; ++w) clear(sums_[w]);
   }
 
   /// Gradients of tokens begin .. end - 1 of a sequence, negative ones being columns of its state,
@@ -120,16 +116,14 @@ class Lane {
   /// Columns of dinitial that no output depends on.
   __device__ void pass_columns() {
     for (int64_t column = 0; column < f_.L - f_.W + 1; ++column) {
-      float x[kCount];
-      clear(x);
+      float x[kCount] = {};
       if (column >= tokens_) load_state(p_.d_final, column - tokens_, x);
       store_state(column, x);
     }
   }
 
   __device__ __forceinline__ void zero_row(int64_t batch, int64_t row) {
-    float x[kCount];
-    clear(x);
+    const float x[kCount] = {};
     Numbers::store(p_.dx.data, at(p_.dx, batch, row), p_.dx.number, x);
   }
 
@@ -156,15 +150,18 @@ class Lane {
            inside_ * t.channel_stride;
   }
 
+  __device__ __forceinline__ int64_t element_of(const ConvPool& pool, int64_t column, int i) const {
+    return span_.n * pool.slot_stride + (channel_ + i) * pool.channel_stride +
+           column * pool.column_stride;
+  }
+
   __device__ __forceinline__ void load_state(const ConvPool& pool, int64_t column,
                                              float (&out)[kCount]) const {
     clear(out);
     if (pool.data == nullptr) return;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const int64_t element = span_.n * pool.slot_stride + (channel_ + i) * pool.channel_stride +
-                              column * pool.column_stride;
-      out[i] = device::load_number(pool.data, element, pool.number);
+      out[i] = device::load_number(pool.data, element_of(pool, column, i), pool.number);
     }
   }
 
@@ -172,9 +169,7 @@ class Lane {
     const ConvPool& pool = p_.dinitial;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const int64_t element = span_.n * pool.slot_stride + (channel_ + i) * pool.channel_stride +
-                              column * pool.column_stride;
-      device::store_number(pool.data, element, pool.number, x[i]);
+      device::store_number(pool.data, element_of(pool, column, i), pool.number, x[i]);
     }
   }
 
@@ -182,10 +177,6 @@ class Lane {
 
   __device__ __forceinline__ Raw load_row(const TokenChannels& rows, int64_t t) const {
     return Numbers::load(rows.data, at(rows, batch_, span_.begin + t), rows.number);
-  }
-
-  __device__ __forceinline__ void store_row(int64_t t, const float (&x)[kCount]) const {
-    Numbers::store(p_.dx.data, at(p_.dx, batch_, span_.begin + t), p_.dx.number, x);
   }
 
   __device__ __forceinline__ void load_input(int64_t t, float (&out)[kCount]) const {
@@ -218,14 +209,14 @@ class Lane {
     for (; left > 0; --left) {
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
-        float c[kCount], sum[kCount];
-        push_input(x[i]);
+        float input[kCount], c[kCount], sum[kCount] = {};
+        Numbers::unpack(x[i], input);
+        shift(x_, input);
         Numbers::unpack(d_out[i], c);
         if (left > 1) load(i);
         through_activation<kUsual>(c);
         add_sums(c);
         shift(inner_, c);
-        clear(sum);
         add_gradients<kUsual>(sum);
         if (i >= foreign && (kUsual || dx_rows.data != nullptr)) {
           Numbers::store(dx_rows.data, dx_at, dx_rows.number, sum);
@@ -239,8 +230,7 @@ class Lane {
 
   /// Any token of a slab, of a state before it, or one of the three behind it.
   __device__ __forceinline__ void token(int64_t t) {
-    float x[kCount], c[kCount];
-    clear(x), clear(c);
+    float x[kCount] = {}, c[kCount] = {};
     const bool exists = t >= 0 && t < tokens_;
     if (t < tokens_) load_input(t, x);
     if (exists) Numbers::unpack(load_row(p_.d_out, t), c);
@@ -249,12 +239,6 @@ class Lane {
     if (exists && t < end_) add_sums(c);
     shift(inner_, c);
     if (t - kMaxWidth + 1 >= begin_) finish(t - kMaxWidth + 1);
-  }
-
-  __device__ __forceinline__ void push_input(const Raw& raw) {
-    float x[kCount];
-    Numbers::unpack(raw, x);
-    shift(x_, x);
   }
 
   static __device__ __forceinline__ void shift(float (&ring)[kMaxWidth][kCount],
@@ -274,7 +258,7 @@ class Lane {
 #pragma unroll
     for (int w = 0; w < kMaxWidth; ++w) {
       if (!kUsual && w < kMaxWidth - f_.W) continue;
-      conv1d::add_products(sum, taps_.tap[w], inner_[kMaxWidth - 1 - w]);
+      add_products(sum, taps_.tap[w], inner_[kMaxWidth - 1 - w]);
     }
   }
 
@@ -287,7 +271,7 @@ class Lane {
     for (int i = 0; i < kCount; ++i) pre[i] = taps_.bias[i];
 #pragma unroll
     for (int w = 0; w < kMaxWidth; ++w) {
-      if (kUsual || w >= kMaxWidth - f_.W) conv1d::add_products(pre, taps_.tap[w], x_[w]);
+      if (kUsual || w >= kMaxWidth - f_.W) add_products(pre, taps_.tap[w], x_[w]);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) c[i] *= silu_slope(pre[i]);
@@ -295,30 +279,30 @@ class Lane {
 
   __device__ __forceinline__ void add_sums(const float (&c)[kCount]) {
 #pragma unroll
-    for (int w = 0; w < kMaxWidth; ++w) conv1d::add_products(sums_[w], c, x_[w]);
+    for (int w = 0; w < kMaxWidth; ++w) add_products(sums_[w], c, x_[w]);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sums_[kMaxWidth][i] += c[i];
   }
 
   /// Token t, whose last c is the newest.
   __device__ __forceinline__ void finish(int64_t t) {
-    float sum[kCount];
-    clear(sum);
+    float sum[kCount] = {};
     const int64_t column = t - tokens_ + f_.L;
     if (p_.d_final.data != nullptr && column >= 0) load_state(p_.d_final, column, sum);
     add_gradients<false>(sum);
     if (t < 0) return store_state(f_.L + t, sum);
-    if (p_.dx.data != nullptr) store_row(t, sum);
+    if (p_.dx.data == nullptr) return;
+    Numbers::store(p_.dx.data, at(p_.dx, batch_, span_.begin + t), p_.dx.number, sum);
   }
 
   const ConvGradientParams& p_;
-  const conv1d::ConvParams& f_;
+  const ConvParams& f_;
   int64_t channel_;
   int64_t group_, inside_;  ///< of rows: channel_ / C and what is left
   int64_t batch_ = 0, begin_ = 0, end_ = 0, tokens_ = 0;
   Span span_{};
   Taps<kCount> taps_;
-  float x_[kMaxWidth][kCount], inner_[kMaxWidth][kCount], sums_[kSums][kCount];
+  float x_[kMaxWidth][kCount], inner_[kMaxWidth][kCount], sums_[kSums][kCount] = {};
 };
 
 template <class Numbers>
@@ -338,7 +322,7 @@ __global__ void __launch_bounds__(kThreads, Numbers::kCtas)
   // PERF one body for rows of slabs and columns of states, the tokens -W+1 .. -1 of a sequence.
 #pragma unroll 1
   for (int64_t row = first; row < last;) {
-    const Span span = slab ? conv1d::span_at(p.forward, batch, row) : conv1d::rows_of(p.forward, n);
+    const Span span = slab ? span_at(p.forward, batch, row) : rows_of(p.forward, n);
     const int64_t end = slab ? min(span.end, last) : last;
     if (span.n >= 0) {
       lane.run(batch, span, slab ? row - span.begin : 1 - p.forward.W, slab ? end - span.begin : 0);
@@ -353,30 +337,28 @@ __global__ void __launch_bounds__(kThreads, Numbers::kCtas)
 }
 
 /// dweight and dbias of 32 of the kSums D sums.
-inline __global__ void __launch_bounds__(device::kSumWarps * 32)
+inline __global__ void __launch_bounds__(device::kSumThreads)
     sums_kernel(const __grid_constant__ ConvGradientParams p) {
   device::follow();
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   const int64_t D = p.forward.D;
   device::add_columns(p.sums, p.slabs, kSums * D, reinterpret_cast<float*>(dynamic_shared),
                       [&](int64_t column, float sum) {
-                        const int64_t w = column / D - (kMaxWidth - p.forward.W), d = column % D;
-                        if (column / D == kMaxWidth) {
-                          if (p.dbias == nullptr) return;
-                          device::store_number(p.dbias, d * p.dbias_stride, p.dbias_number, sum);
-                        } else if (w >= 0 && p.dweight != nullptr) {
-                          const int64_t at = d * p.dweight_strides[0] + w * p.dweight_strides[1];
-                          device::store_number(p.dweight, at, p.dweight_number, sum);
-                        }
+                        const int64_t w = column / D - (kMaxWidth - p.forward.W);
+                        const bool bias = column / D == kMaxWidth;
+                        const ChannelGradient& to = bias ? p.dbias : p.dweight;
+                        if (w < 0 || to.data == nullptr) return;
+                        const int64_t tap = bias ? 0 : w * to.tap_stride;
+                        device::store_number(to.data, column % D * to.channel_stride + tap,
+                                             to.number, sum);
                       });
 }
 
-inline ConvGradientKernel kernel_of(Form form) noexcept {
-  if (form == Form::kAny) return slab_kernel<AnyNumbers>;
-  return form == Form::kBfloat16 ? slab_kernel<Packs<Number::kBfloat16>>
-                                 : slab_kernel<Packs<Number::kFloat16>>;
-}
+/// By GradientForm.
+inline constexpr ConvGradientKernel kGradientKernels[] = {slab_kernel<AnyNumbers>,
+                                                          slab_kernel<Packs<Number::kBfloat16>>,
+                                                          slab_kernel<Packs<Number::kFloat16>>};
 
-}  // namespace sluice::cuda::conv1d_backward
+}  // namespace sluice::cuda::conv1d
 
 #endif  // SLUICE_CUDA_KERNELS_CONV1D_GRADIENT_SLAB_CUH_

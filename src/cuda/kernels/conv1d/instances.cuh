@@ -6,7 +6,6 @@
 #include "cuda/kernels/conv1d/any_form.cuh"
 #include "cuda/kernels/conv1d/blocks.cuh"
 #include "cuda/kernels/conv1d/launch.h"
-#include "cuda/kernels/conv1d/update.cuh"
 
 namespace sluice::cuda::conv1d {
 
@@ -26,22 +25,20 @@ inline constexpr ConvKernel kKernels[kInstances] = {
     update_kernel<Numbers, PairState<3, true>, true>,
     update_kernel<Numbers, PairState<4, true>, true>};
 
-/// Those of a type of inputs and one of weights.
-inline const ConvKernel* kernels_of(bool bfloats, bool float_weights) noexcept {
-  using device::BfloatPack, device::HalfPack;
-  if (float_weights) {
-    return bfloats ? kKernels<PairNumbers<BfloatPack, true>>
-                   : kKernels<PairNumbers<HalfPack, true>>;
-  }
-  return bfloats ? kKernels<PairNumbers<BfloatPack, false>>
-                 : kKernels<PairNumbers<HalfPack, false>>;
-}
+using Instances = ConvKernel[kInstances];
+
+/// Of inputs in bfloat16 with weights of that type and in float32, then of inputs in float16.
+inline constexpr const Instances* kTypes[] = {&kKernels<PairNumbers<device::BfloatPack, false>>,
+                                              &kKernels<PairNumbers<device::BfloatPack, true>>,
+                                              &kKernels<PairNumbers<device::HalfPack, false>>,
+                                              &kKernels<PairNumbers<device::HalfPack, true>>};
 
 inline ConvKernel kernel_of(const PlannedConv& conv) noexcept {
   if (conv.form == Form::kAny) return any_form_kernel;
   const ConvParams& p = conv.params;
-  return kernels_of(p.part[0].x.number == Number::kBfloat16,
-                    p.weight_number == Number::kFloat32)[conv.instance];
+  const int inputs = p.part[0].x.number == Number::kBfloat16 ? 0 : 2;
+  const int weights = p.weight_number == Number::kFloat32 ? 1 : 0;
+  return (*kTypes[inputs + weights])[conv.instance];
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -13,23 +13,30 @@ constexpr int64_t kMaxExtent = 65535;  ///< of a grid's second and third dimensi
 
 int64_t parts_of(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
 
-bool aligned(const void* data) noexcept { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+bool aligned(const void* data, int64_t bytes = 16) noexcept {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
+}
 
-/// Whether x and out of all parts are packs of one 16-bit type along an axis, tokens or channels.
+/// Whether numbers of a type of 16 bits are packs along an axis, tokens or channels.
+bool in_packs(const TokenChannels& t, Number type, int64_t TokenChannels::* along,
+              int64_t pack) noexcept {
+  constexpr int64_t TokenChannels::* kStrides[] = {
+      &TokenChannels::batch_stride, &TokenChannels::token_stride, &TokenChannels::group_stride,
+      &TokenChannels::channel_stride};
+  return t.number == type && aligned(t.data, 2 * pack) &&
+         std::ranges::all_of(kStrides, [&](auto stride) {
+           return stride == along ? t.*stride == 1 : t.*stride % pack == 0;
+         });
+}
+
+/// Whether x and out of all parts are.
 /// @param channels that must not be of two groups
 bool in_packs(const ConvParams& p, int64_t TokenChannels::* along, int64_t channels) noexcept {
-  const Number number = p.part[0].x.number;
-  const auto packed = [&](const TokenChannels& t) {
-    const auto fits = [&](int64_t TokenChannels::* stride) {
-      return stride == along ? t.*stride == 1 : t.*stride % kPack == 0;
-    };
-    return t.number == number && aligned(t.data) && t.batch_stride % kPack == 0 &&
-           t.group_stride % kPack == 0 && fits(&TokenChannels::token_stride) &&
-           fits(&TokenChannels::channel_stride);
-  };
-  return number != Number::kFloat32 &&
+  const Number type = p.part[0].x.number;
+  return type != Number::kFloat32 &&
          std::all_of(p.part, p.part + p.parts, [&](const ChannelPart& part) {
-           return part.C % channels == 0 && packed(part.x) && packed(part.out);
+           return part.C % channels == 0 && in_packs(part.x, type, along, kPack) &&
+                  in_packs(part.out, type, along, kPack);
          });
 }
 
@@ -151,6 +158,18 @@ Form choose_form(const ConvParams& p) noexcept {
   return first ? Form::kChannelFirst : Form::kAny;
 }
 
+GradientForm form_of(const ConvGradientParams& p) noexcept {
+  const ChannelPart& part = p.forward.part[0];
+  const Number type = part.x.number;
+  const auto packs = [type](const TokenChannels& t) {
+    return t.data == nullptr || in_packs(t, type, &TokenChannels::channel_stride, kSlabPack);
+  };
+  const bool all = type != Number::kFloat32 && part.C % kSlabPack == 0 && packs(part.x) &&
+                   packs(p.d_out) && packs(p.dx);
+  if (!all) return GradientForm::kAny;
+  return type == Number::kBfloat16 ? GradientForm::kBfloat16 : GradientForm::kFloat16;
+}
+
 }  // namespace
 
 void plan_launch(int multiprocessors, PlannedConv* conv) noexcept {
@@ -172,36 +191,18 @@ void plan_launch(int multiprocessors, PlannedConv* conv) noexcept {
                 static_cast<unsigned>(grid.heads + grid.blocks), static_cast<unsigned>(p.B)};
 }
 
-}  // namespace sluice::cuda::conv1d
-
-namespace sluice::cuda::conv1d_backward {
-namespace {
-
-bool packed(const conv1d::TokenChannels& t, Number type) noexcept {
-  if (t.data == nullptr) return true;
-  return t.number == type && t.channel_stride == 1 && t.batch_stride % kPack == 0 &&
-         t.token_stride % kPack == 0 && t.group_stride % kPack == 0 &&
-         reinterpret_cast<uintptr_t>(t.data) % (2 * kPack) == 0;
-}
-
-}  // namespace
-
-Form form_of(const ConvGradientParams& p) noexcept {
-  const conv1d::TokenChannels& x = p.forward.part[0].x;
-  const bool packs = x.number != Number::kFloat32 && p.forward.part[0].C % kPack == 0 &&
-                     packed(x, x.number) && packed(p.d_out, x.number) && packed(p.dx, x.number);
-  if (!packs) return Form::kAny;
-  return x.number == Number::kBfloat16 ? Form::kBfloat16 : Form::kFloat16;
-}
-
-void plan_launch(Form form, ConvGradientParams* p) noexcept {
-  const int64_t channels = 32 * (form == Form::kAny ? 1 : kPack);
+void plan_launch(PlannedGradients* gradients) noexcept {
+  ConvGradientParams* const p = &gradients->params;
+  gradients->form = form_of(*p);
   p->slab_tokens = p->forward.T >= kManyTokens ? kLongSlabTokens : kSlabTokens;
-  p->slabs_each = (p->forward.T + p->slab_tokens - 1) / p->slab_tokens;
+  p->slabs_each = parts_of(p->forward.T, p->slab_tokens);
   p->slabs = p->forward.B * p->slabs_each;
-  p->channel_warps = (p->forward.D + channels - 1) / channels;
+  const int64_t any_warps = parts_of(p->forward.D, 32);
+  p->channel_warps =
+      gradients->form == GradientForm::kAny ? any_warps : parts_of(p->forward.D, 32 * kSlabPack);
   const int64_t states = p->dinitial.data == nullptr ? 0 : p->forward.N;
   p->warps = (p->slabs + states) * p->channel_warps;
+  p->most_warps = (p->slabs + states) * any_warps;
 }
 
-}  // namespace sluice::cuda::conv1d_backward
+}  // namespace sluice::cuda::conv1d

@@ -1,10 +1,11 @@
-// Finds the sequence that a row belongs to, and the slots of a sequence's states.
+// Finds the sequence that a row belongs to, the slots of a sequence's states, and which rows of a block are
+// stored.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_SEQUENCE_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_SEQUENCE_CUH_
 
 #include "cuda/device/store.cuh"
-#include "cuda/kernels/conv1d/params.h"
+#include "cuda/kernels/conv1d/launch.h"
 
 namespace sluice::cuda::conv1d {
 
@@ -101,6 +102,53 @@ __device__ __forceinline__ int64_t element_of(const TokenChannels& t, int64_t C,
                                               int64_t inside) {
   const int64_t group = inside / C;
   return batch * t.batch_stride + group * t.group_stride + (inside - group * C) * t.channel_stride;
+}
+
+/// A bit for each row of a block: rows of live sequences, and of padding, that are no head's. All are
+/// computed as if they were of one sequence: an output never looks past its sequence's first W - 1
+/// tokens, and those are the head's.
+struct StoredRows {
+  uint32_t live, zero;
+};
+
+/// How many sequences begin at or before a row. Whole warps only. WHY not span_at()'s search: this is
+/// most of what a short call waits for. A warp looks at 32 offsets at once, and rows and sequences
+/// fit 32 bits (fits_blocks()).
+__device__ __forceinline__ int begun_at(const ConvParams& p, int row) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  int low = 0, high = static_cast<int>(p.N);
+#pragma unroll 1
+  while (low < high) {
+    const int step = ((high - low) >> 5) + 1, pivot = low + step * (lane + 1) - 1;
+    const bool passed = pivot < high && device::load_index(p.cu_seqlens, pivot) <= row;
+    low += __popc(__ballot_sync(0xffffffffu, passed)) * step;
+    high = min(high, low + step - 1);
+  }
+  return low;
+}
+
+/// Which of rows `first` .. `first` + `count` - 1 of a batch entry are stored; tells a layer's norm what
+/// they are.
+/// @tparam Layout whose span_of() finds the span of a row
+template <class Layout>
+__device__ __forceinline__ StoredRows stored_rows(const ConvParams& p, int64_t batch, int first,
+                                                  int count) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const bool marks = p.row_kinds != nullptr && blockIdx.x == 0 && threadIdx.x < 32;
+  StoredRows rows{};
+#pragma unroll 1
+  for (int row = 0; row < count;) {
+    const Span span = Layout::span_of(p, batch, first + row);
+    const auto begin = static_cast<int>(span.begin), end = static_cast<int>(span.end);
+    const int to = min(max(end - first, row + 1), count);
+    const int from = min(max(begin + kMaxWidth - 1 - first, row), to);
+    const RowKind kind = kind_of(p, span.n);
+    const uint32_t bits = (1u << to) - (1u << from);
+    if (kind != kNobodys) (kind == kPadding ? rows.zero : rows.live) |= bits;
+    if (marks && lane >= row && lane < to) p.row_kinds[batch * p.T + first + lane] = kind;
+    row = to;
+  }
+  return rows;
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -5,7 +5,7 @@
 
 #include "cuda/device/activation.cuh"
 #include "cuda/device/packs.cuh"
-#include "cuda/kernels/conv1d/params.h"
+#include "cuda/kernels/conv1d/launch.h"
 
 namespace sluice::cuda::conv1d {
 

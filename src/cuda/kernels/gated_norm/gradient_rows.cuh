@@ -20,9 +20,7 @@
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/gated_norm/rows.cuh"
 
-namespace sluice::cuda::gated_norm_backward {
-
-using gated_norm::NormParams, gated_norm::Place;
+namespace sluice::cuda::gated_norm {
 
 /// The activation of z and its slope.
 struct Gate {
@@ -42,8 +40,8 @@ struct RowFactors {
 
 /// @param sums of squares and of s x, each lane's part
 __device__ __forceinline__ RowFactors factors_of(const NormParams& p, float (&sums)[2], int lanes) {
-  gated_norm::sum_over_group(sums, lanes);
-  const float factor = gated_norm::factor_of(p, sums[0]);
+  sum_over_group(sums, lanes);
+  const float factor = factor_of(p, sums[0]);
   return {factor, factor * sums[1] * p.inverse_V};
 }
 
@@ -55,9 +53,8 @@ struct Gradient {
 __device__ __forceinline__ Gradient gradient_of(const NormParams& p, const RowFactors& row, float x,
                                                 const Gate& gate, float d_out, float weight) {
   const float n = row.factor * x;
-  const float used = p.rounding == gated_norm::Rounding::kInputAndNormalised
-                         ? device::rounded(p.rounded_to, n)
-                         : n;
+  const float used =
+      p.rounding == Rounding::kInputAndNormalised ? device::rounded(p.rounded_to, n) : n;
   const float dn = d_out * used;
   return {row.factor * fmaf(-n, row.mean, d_out * gate.value * weight), dn * weight * gate.slope,
           dn * gate.value};
@@ -83,11 +80,9 @@ struct PackedRow {
   bool live;
 };
 
-template <Number kType>
-__device__ __forceinline__ device::Pack<kType> load_pack(const gated_norm::NormRows& rows,
-                                                         const Place& place, int column) {
-  return device::Pack<kType>::load(static_cast<const char*>(rows.data) +
-                                   2 * (place.in(rows) + column));
+/// Where a lane's numbers of a row lie.
+__device__ __forceinline__ char* pack_at(const NormRows& rows, const Place& place, int column) {
+  return static_cast<char*>(rows.data) + 2 * (place.in(rows) + column);
 }
 
 /// @param inside the row is one, and the lane has numbers of it
@@ -97,18 +92,12 @@ __device__ __forceinline__ PackedRow<kType> load_row(const NormGradientParams& p
   const NormParams& f = p.forward;
   PackedRow<kType> row{place, {}, {}, {}, false};
   if (!inside) return row;
-  row.live = gated_norm::kind_of(f, place) == gated_norm::kLiveRow;
+  row.live = kind_of(f, place) == kLiveRow;
   if (!row.live) return row;
-  row.x = load_pack<kType>(f.x, place, column), row.z = load_pack<kType>(f.z, place, column);
-  row.d_out = load_pack<kType>(p.d_out, place, column);
+  row.x = device::Pack<kType>::load(pack_at(f.x, place, column));
+  row.z = device::Pack<kType>::load(pack_at(f.z, place, column));
+  row.d_out = device::Pack<kType>::load(pack_at(p.d_out, place, column));
   return row;
-}
-
-template <Number kType>
-__device__ __forceinline__ void store_pack(const gated_norm::NormRows& rows, const Place& place,
-                                           int column, const float (&x)[kPack]) {
-  if (rows.data == nullptr) return;
-  device::Pack<kType>::store(static_cast<char*>(rows.data) + 2 * (place.in(rows) + column), x);
 }
 
 /// One row of one type; adds to the lane's sums of dweight.
@@ -133,7 +122,8 @@ __device__ __forceinline__ void pack_row(const NormGradientParams& p, const Pack
     const Gradient g = gradient_of(f, factors, x[i], gate[i], d_out[i], weight[i]);
     x[i] = g.dx, z[i] = g.dz, sums[i] += g.dweight;
   }
-  store_pack<kType>(p.dx, row.place, column, x), store_pack<kType>(p.dz, row.place, column, z);
+  if (p.dx.data != nullptr) device::Pack<kType>::store(pack_at(p.dx, row.place, column), x);
+  if (p.dz.data != nullptr) device::Pack<kType>::store(pack_at(p.dz, row.place, column), z);
 }
 
 /// Rows of packs of one 16-bit type, V a multiple of 8 up to 256.
@@ -154,8 +144,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
   int64_t row = int64_t{blockIdx.x} * groups * kGroupRows + group;
   const auto inside = [&] { return row < f.rows && column < f.V; };
-  const Place step = gated_norm::place_of(f, groups);
-  PackedRow<kType> next = load_row<kType>(p, gated_norm::place_of(f, row), column, inside());
+  const Place step = place_of(f, groups);
+  PackedRow<kType> next = load_row<kType>(p, place_of(f, row), column, inside());
 #pragma unroll 1
   for (int64_t i = 0; i < kGroupRows; ++i) {
     const PackedRow<kType> now = next;
@@ -208,7 +198,7 @@ __device__ __forceinline__ void any_row(const NormGradientParams& p, const Place
 }
 
 inline __global__ void __launch_bounds__(kThreads)
-    any_form_kernel(const __grid_constant__ NormGradientParams p) {
+    any_gradient_kernel(const __grid_constant__ NormGradientParams p) {
   device::follow();
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, first = warp * kGroupRows;
@@ -216,29 +206,27 @@ inline __global__ void __launch_bounds__(kThreads)
   for (int64_t j = lane; sums != nullptr && j < p.forward.V; j += 32) sums[j] = 0.0f;
 #pragma unroll 1
   for (int64_t row = first; row < min(first + kGroupRows, p.forward.rows); ++row) {
-    const Place place = gated_norm::place_of(p.forward, row);
-    if (gated_norm::kind_of(p.forward, place) == gated_norm::kLiveRow)
-      any_row(p, place, lane, sums);
+    const Place place = place_of(p.forward, row);
+    if (kind_of(p.forward, place) == kLiveRow) any_row(p, place, lane, sums);
   }
 }
 
 /// 32 numbers of dweight.
-inline __global__ void __launch_bounds__(device::kSumWarps * 32)
+inline __global__ void __launch_bounds__(device::kSumThreads)
     sums_kernel(const __grid_constant__ NormGradientParams p) {
   device::follow();
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   device::add_columns(p.sums, p.sum_rows, p.forward.V, reinterpret_cast<float*>(dynamic_shared),
                       [&](int64_t column, float sum) {
-                        device::store_number(p.dweight, column * p.dweight_stride, p.dweight_number,
-                                             sum);
+                        device::store_number(p.dweight.data, column * p.dweight.stride[0],
+                                             p.dweight.number, sum);
                       });
 }
 
-inline NormGradientKernel kernel_of(Form form) noexcept {
-  if (form == Form::kAny) return any_form_kernel;
-  return form == Form::kBfloat16 ? packs_kernel<Number::kBfloat16> : packs_kernel<Number::kFloat16>;
-}
+/// By GradientForm.
+inline constexpr NormGradientKernel kGradientKernels[] = {
+    any_gradient_kernel, packs_kernel<Number::kBfloat16>, packs_kernel<Number::kFloat16>};
 
-}  // namespace sluice::cuda::gated_norm_backward
+}  // namespace sluice::cuda::gated_norm
 
 #endif  // SLUICE_CUDA_KERNELS_GATED_NORM_GRADIENT_ROWS_CUH_

@@ -8,6 +8,19 @@
 namespace sluice::cuda::gated_norm {
 namespace {
 
+int64_t parts_of(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
+
+int64_t rows_of(const NormParams& p) noexcept {
+  return p.shape[0] * p.shape[1] * p.shape[2] * p.shape[3];
+}
+
+/// That share a row in packs.
+int32_t lanes_of(int64_t V) noexcept {
+  int32_t lanes = 1;
+  while (lanes * kPack < V && lanes < 32) lanes *= 2;
+  return lanes;
+}
+
 bool packed(const NormRows& rows) noexcept {
   if (reinterpret_cast<uintptr_t>(rows.data) % 16 != 0) return false;
   for (const int64_t stride : rows.stride) {
@@ -58,12 +71,12 @@ bool plan_spaced(NormParams* p, bool* one_axis) noexcept {
   if (!types || !kinds || !few || p->V != int64_t{p->lanes} * kPack) return false;
   SpacedRows& w = p->spaced;
   w.rows = static_cast<uint32_t>(p->rows);
-  Axis x{}, z{}, out{};
+  const NormRows* const rows[] = {&p->x, &p->z, &p->out};
+  RowStrides* const strides[] = {&w.x, &w.z, &w.out};
+  Axis all[3];
   bool spaced = p->row_kinds == nullptr;
-  if (!spaced_strides(*p, p->x, &w.x, &x, &spaced) ||
-      !spaced_strides(*p, p->z, &w.z, &z, &spaced) ||
-      !spaced_strides(*p, p->out, &w.out, &out, &spaced)) {
-    return false;
+  for (int i = 0; i < 3; ++i) {
+    if (!spaced_strides(*p, *rows[i], strides[i], &all[i], &spaced)) return false;
   }
   w.heads = static_cast<uint32_t>(p->shape[2] * p->shape[3]);
   w.members = static_cast<uint32_t>(p->shape[3]);
@@ -71,9 +84,7 @@ bool plan_spaced(NormParams* p, bool* one_axis) noexcept {
   if (spaced) {
     const auto side = std::min(p->rows, kSideBySide);
     w.heads = w.members = static_cast<uint32_t>(side);
-    w.x = {2 * side * x.stride, 0, 2 * x.stride};
-    w.z = {2 * side * z.stride, 0, 2 * z.stride};
-    w.out = {2 * side * out.stride, 0, 2 * out.stride};
+    for (int i = 0; i < 3; ++i) *strides[i] = {2 * side * all[i].stride, 0, 2 * all[i].stride};
   }
   return true;
 }
@@ -89,8 +100,7 @@ bool in_form_of_models(const NormParams& p) noexcept {
 
 /// The fastest kernel for these strides, types and addresses.
 Form choose_form(int multiprocessors, NormParams* p) noexcept {
-  p->lanes = 1;
-  while (p->lanes * kPack < p->V && p->lanes < 32) p->lanes *= 2;
+  p->lanes = lanes_of(p->V);
   const bool packs = by_packs(*p);
   p->lane_numbers = packs ? kPack : 1;
   bool one_axis = false;
@@ -103,57 +113,43 @@ Form choose_form(int multiprocessors, NormParams* p) noexcept {
 
 int64_t ctas_of(Form form, const NormParams& p) noexcept {
   constexpr int64_t kMaxGrid = 1 << 20;  // warps take further rows in turn
-  const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
-  if (form == Form::kAny) return std::min(parts(p.rows, kWarps), kMaxGrid);
+  if (form == Form::kAny) return std::min(parts_of(p.rows, kWarps), kMaxGrid);
   const int64_t groups = kThreads / p.lanes, heads = p.spaced.heads;
-  if (form != Form::kFourTokens) return parts(p.rows, groups);
-  return parts(parts(parts(p.rows, heads), 4) * heads, groups);
+  if (form != Form::kFourTokens) return parts_of(p.rows, groups);
+  return parts_of(parts_of(parts_of(p.rows, heads), 4) * heads, groups);
+}
+
+GradientForm form_of(const NormGradientParams& p) noexcept {
+  const NormParams& f = p.forward;
+  const Number type = f.x.number;
+  const auto packs = [&](const NormRows& rows) {
+    return rows.data == nullptr || (rows.number == type && packed(rows));
+  };
+  const bool all = type != Number::kFloat32 && f.V % kPack == 0 && f.V <= kPackedV && packs(f.x) &&
+                   packs(f.z) && packs(p.d_out) && packs(p.dx) && packs(p.dz);
+  if (!all) return GradientForm::kAny;
+  return type == Number::kBfloat16 ? GradientForm::kBfloat16 : GradientForm::kFloat16;
 }
 
 }  // namespace
 
 void plan_launch(int multiprocessors, PlannedNorm* norm) noexcept {
   NormParams& p = norm->params;
-  p.rows = p.shape[0] * p.shape[1] * p.shape[2] * p.shape[3];
+  p.rows = rows_of(p);
   norm->form = p.rows == 0 ? Form::kAny : choose_form(multiprocessors, &p);
   norm->ctas = static_cast<unsigned>(ctas_of(norm->form, p));
 }
 
+void plan_launch(PlannedGradients* gradients) noexcept {
+  NormGradientParams* const p = &gradients->params;
+  NormParams& f = p->forward;
+  gradients->form = form_of(*p);
+  const bool any = gradients->form == GradientForm::kAny;
+  f.rows = rows_of(f);
+  f.lanes = any ? 32 : lanes_of(f.V);
+  p->ctas = parts_of(f.rows, kThreads / f.lanes * kGroupRows);
+  p->most_sums = parts_of(f.rows, kWarps * kGroupRows) * kWarps;
+  p->sum_rows = any ? p->most_sums : p->ctas;
+}
+
 }  // namespace sluice::cuda::gated_norm
-
-namespace sluice::cuda::gated_norm_backward {
-namespace {
-
-bool packed(const gated_norm::NormRows& rows, Number type) noexcept {
-  if (rows.data == nullptr) return true;
-  if (rows.number != type || reinterpret_cast<uintptr_t>(rows.data) % 16 != 0) return false;
-  for (const int64_t stride : rows.stride) {
-    if (stride % kPack != 0) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
-Form form_of(const NormGradientParams& p) noexcept {
-  const gated_norm::NormParams& f = p.forward;
-  const Number type = f.x.number;
-  const bool packs = type != Number::kFloat32 && f.V % kPack == 0 && f.V <= kPackedV &&
-                     packed(f.x, type) && packed(f.z, type) && packed(p.d_out, type) &&
-                     packed(p.dx, type) && packed(p.dz, type);
-  if (!packs) return Form::kAny;
-  return type == Number::kBfloat16 ? Form::kBfloat16 : Form::kFloat16;
-}
-
-void plan_launch(Form form, NormGradientParams* p) noexcept {
-  gated_norm::NormParams& f = p->forward;
-  f.rows = f.shape[0] * f.shape[1] * f.shape[2] * f.shape[3];
-  f.lanes = 1;
-  while (f.lanes * kPack < f.V && f.lanes < 32) f.lanes *= 2;
-  if (form == Form::kAny) f.lanes = 32;
-  const int64_t rows = kThreads / f.lanes * kGroupRows;
-  p->ctas = (f.rows + rows - 1) / rows;
-  p->sum_rows = form == Form::kAny ? p->ctas * kWarps : p->ctas;
-}
-
-}  // namespace sluice::cuda::gated_norm_backward

@@ -5,7 +5,7 @@
 
 #include "cuda/device/activation.cuh"
 #include "cuda/device/store.cuh"
-#include "cuda/kernels/gated_norm/params.h"
+#include "cuda/kernels/gated_norm/launch.h"
 
 namespace sluice::cuda::gated_norm {
 

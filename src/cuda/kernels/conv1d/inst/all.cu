@@ -5,15 +5,10 @@
 namespace sluice::cuda::conv1d {
 
 int load_kernels() noexcept {
-  int error = load_kernel(any_form_kernel);
-  for (const bool bfloats : {true, false}) {
-    for (const bool float_weights : {false, true}) {
-      for (int i = 0; i < kInstances && error == 0; ++i) {
-        error = load_kernel(kernels_of(bfloats, float_weights)[i]);
-      }
-    }
-  }
-  return error;
+  KernelLoader load;
+  load(any_form_kernel);
+  for (const Instances* kernels : kTypes) load(*kernels);
+  return load.error();
 }
 
 void launch(const PlannedConv& conv, Launcher& launcher) noexcept {

@@ -1,16 +1,15 @@
 // Compiles, loads and launches the gated norm kernels.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/gated_norm/instances.cuh"
+#include "cuda/kernels/gated_norm/forward_rows.cuh"
 
 namespace sluice::cuda::gated_norm {
 
 int load_kernels() noexcept {
-  int error = load_kernel(any_form_kernel);
-  for (int i = 0; i < kInstances && error == 0; ++i) {
-    error = load_kernel(kKernels<Number::kBfloat16>[i]);
-    if (error == 0) error = load_kernel(kKernels<Number::kFloat16>[i]);
-  }
-  return error;
+  KernelLoader load;
+  load(any_form_kernel);
+  load(kKernels<Number::kBfloat16>);
+  load(kKernels<Number::kFloat16>);
+  return load.error();
 }
 
 void launch(const PlannedNorm& norm, Launcher& launcher) noexcept {

@@ -2,26 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/gated_norm/gradient_rows.cuh"
 
-namespace sluice::cuda::gated_norm_backward {
+namespace sluice::cuda::gated_norm {
 
-int load_kernels() noexcept {
-  int error = load_kernel(sums_kernel);
-  for (const Form form : {Form::kAny, Form::kBfloat16, Form::kFloat16}) {
-    if (error == 0) error = load_kernel(kernel_of(form));
-  }
-  return error;
+int load_gradient_kernels() noexcept {
+  KernelLoader load;
+  load(sums_kernel);
+  load(kGradientKernels);
+  return load.error();
 }
 
-void launch(Form form, const NormGradientParams& p, Launcher& launcher) noexcept {
+void launch(const PlannedGradients& gradients, Launcher& launcher) noexcept {
+  const NormGradientParams& p = gradients.params;
   // Sums of all groups of lanes, eight numbers a lane.
   const LaunchShape rows{
       {static_cast<unsigned>(p.ctas)}, kThreads, kThreads * kPack * sizeof(float)};
-  if (p.ctas > 0) launcher(kernel_of(form), rows, p);
+  if (p.ctas > 0) launcher(kGradientKernels[static_cast<int>(gradients.form)], rows, p);
   if (p.sums == nullptr) return;
-  const LaunchShape shape{{static_cast<unsigned>((p.forward.V + 31) / 32)},
-                          device::kSumWarps * 32,
-                          device::kSumWarps * 32 * sizeof(float)};
-  launcher(sums_kernel, shape, p);
+  const auto sums = static_cast<unsigned>((p.forward.V + 31) / 32);
+  launcher(sums_kernel, {{sums}, device::kSumThreads, device::kSumBytes}, p);
 }
 
-}  // namespace sluice::cuda::gated_norm_backward
+}  // namespace sluice::cuda::gated_norm

@@ -1,10 +1,22 @@
-// Normalises rows of one 16-bit type: a lane has eight numbers of a row, and a group of V / 8 lanes
-// has the row, or the rows of a head at four tokens, all of their loads in flight at once. PERF code
-// that runs once is fetched as it runs, and a launch of as many lanes as there are packs keeps more
-// of them in flight than lanes that go from row to row do.
+// Normalises rows, norm before gate: packs of one 16-bit type, which is what models have, or any form.
+//
+// Math      out = x rsqrt(mean(x^2) + eps) * weight * act(z) over rows of V, in float32
+// Roles     packs: a lane has eight numbers of a row, and a group of V / 8 lanes has the row, or the
+//           rows of a head at four tokens. Any form: a warp has a row of any V, types, alignment and
+//           strides, of which a lane has NormParams::lane_numbers side by side at a time.
+// Pipeline  packs: all loads of a lane are in flight at once. PERF code that runs once is fetched as
+//           it runs, and a launch of as many lanes as there are packs keeps more of them in flight
+//           than lanes that go from row to row do. Any form: none; the sum over a row is one
+//           butterfly of shuffles within a warp.
+// Memory    registers only. In any form x is read twice. In place (out is x's memory) every number is
+//           read before it is written, by the lane that writes it, and the shuffles of the sum stand
+//           between the first reading and the writing.
+// Floor     docs/kernels/layer.md
+// Rejected  docs/kernels/layer.md
+//
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
-#define SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
+#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_FORWARD_ROWS_CUH_
+#define SLUICE_CUDA_KERNELS_GATED_NORM_FORWARD_ROWS_CUH_
 
 #include "cuda/device/follow.cuh"
 #include "cuda/device/packs.cuh"
@@ -154,6 +166,66 @@ __global__ void __launch_bounds__(kThreads, 5)
   }
 }
 
+/// Calls visit(column) for the lane's numbers of a row, in ascending order.
+template <class Visit>
+__device__ __forceinline__ void for_lane_columns(const NormParams& p, int lane,
+                                                 const Visit& visit) {
+  for (int64_t base = lane * p.lane_numbers; base < p.V; base += 32 * p.lane_numbers) {
+    for (int64_t j = base; j < base + p.lane_numbers; ++j) visit(j);
+  }
+}
+
+__device__ __forceinline__ void norm_row(const NormParams& p, const Place& place, int kind,
+                                         int lane) {
+  const int64_t x_at = place.in(p.x), z_at = place.in(p.z), out_at = place.in(p.out);
+  float squares[1] = {};
+  for_lane_columns(p, lane, [&](int64_t j) {
+    const float x = norm_input(p, device::load_written(p.x.data, x_at + j, p.x.number));
+    squares[0] = fmaf(x, x, squares[0]);
+  });
+  sum_over_group(squares, 32);
+  const float factor = factor_of(p, squares[0]);
+  for_lane_columns(p, lane, [&](int64_t j) {
+    const float x = device::load_written(p.x.data, x_at + j, p.x.number);
+    if (p.copy.data != nullptr) {
+      device::store_number(p.copy.data, place.in(p.copy) + j, p.copy.number, x);
+    }
+    // WHY a choice: a padded row is zeros whatever z and the weights hold.
+    float y = 0.0f;
+    if (kind == kLiveRow) {
+      const float w = device::load_number(p.weight.data, j * p.weight.stride, p.weight.number);
+      const float z = device::load_number(p.z.data, z_at + j, p.z.number);
+      y = norm_output(p, norm_input(p, x), factor, w, z);
+    }
+    device::store_number(p.out.data, out_at + j, p.out.number, y);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) any_form_kernel(const __grid_constant__ NormParams p) {
+  device::follow();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t step = int64_t{gridDim.x} * kWarps;
+  for (int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; row < p.rows; row += step) {
+    const Place place = place_of(p, row);
+    const int kind = kind_of(p, place);
+    if (kind != kNobodysRow) norm_row(p, place, kind, lane);
+  }
+}
+
+/// Of a 16-bit type.
+template <Number kType>
+inline constexpr NormKernel kKernels[] = {token_rows_kernel<kType, 1>, token_rows_kernel<kType, 4>,
+                                          one_axis_kernel<kType, 16>, one_axis_kernel<kType, 32>};
+
+inline NormKernel kernel_of(const PlannedNorm& norm) noexcept {
+  const NormParams& p = norm.params;
+  if (norm.form == Form::kAny) return any_form_kernel;
+  const int at =
+      norm.form == Form::kOneAxis ? (p.V == 128 ? 2 : 3) : (norm.form == Form::kFourTokens ? 1 : 0);
+  return p.x.number == Number::kBfloat16 ? kKernels<Number::kBfloat16>[at]
+                                         : kKernels<Number::kFloat16>[at];
+}
+
 }  // namespace sluice::cuda::gated_norm
 
-#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
+#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_FORWARD_ROWS_CUH_
