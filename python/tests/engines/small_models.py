@@ -141,3 +141,13 @@ def quiet():
         yield
     finally:
         transformers.logging.set_verbosity(verbosity)
+
+
+@contextlib.contextmanager
+def one_thread():
+    """For tests: the models are too small for more threads, and tests run beside others."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with quiet():
+        yield
+    torch.set_num_threads(threads)

@@ -18,7 +18,7 @@ if importlib.util.find_spec("fla") is not None:
     pytest.skip("with fla installed, transformers' own path needs a GPU", allow_module_level=True)
 
 from sluice.engines import transformers as sluice_hf
-from small_models import MODELS, build, installed, left_padded
+from small_models import MODELS, build, installed, left_padded, one_thread
 
 NAMES = [
     pytest.param(
@@ -44,9 +44,10 @@ NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
-def models(one_thread):
+def models():
     """Each model once."""
-    return functools.cache(lambda name, device: build(name).to(device))
+    with one_thread():
+        yield functools.cache(lambda name, device: build(name).to(device))
 
 
 def logits_of(model, ids, mask=None):

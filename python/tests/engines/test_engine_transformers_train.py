@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from sluice.engines import transformers as sluice_hf
-from test_engine_transformers import LEVELS, NAMES, build, left_padded, on_sluice
+from test_engine_transformers import LEVELS, NAMES, build, left_padded, on_sluice, one_thread
 from torch.overrides import TorchFunctionMode
 
 # Relative L2 error of each parameter's gradient in float32; the model's own code has up to 3e-2, in A_log.
@@ -45,7 +45,7 @@ def trained(name):
 
 
 @pytest.fixture(scope="module")
-def cases(one_thread):
+def cases():
     """(model, ids, gradients in float64, those of its own code in float32) of each model, once."""
 
     @functools.cache
@@ -55,7 +55,8 @@ def cases(one_thread):
             exact = gradients(copy.deepcopy(model).double(), ids)
         return model, ids, exact, gradients(model, ids)
 
-    return get
+    with one_thread():
+        yield get
 
 
 def errors(found, exact):
