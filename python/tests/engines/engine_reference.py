@@ -131,7 +131,7 @@ def check_sequences(rows, starts, o, before, after, slots, writes=None, pad_belo
     """Judges sequences from starts[n] to starts[n + 1]: outputs o [tokens,HV,V], and value-first states [..,HV,V,K]
     before and after, of which sequence n read slots[n] and wrote the same one, or writes[n]; None is no slot. Below
     `pad_below` slots are padding, whose outputs are zeros. Nothing else is written."""
-    assert after.shape == before.shape
+    assert len(o) == starts[-1] and after.shape == before.shape
     written = []
     for (begin, end), read, write in zip(itertools.pairwise(starts), slots, writes or slots, strict=True):
         if read < pad_below:
@@ -163,6 +163,7 @@ def side_by_side(x):
 def check_convolution(x, weight, bias, starts, out, before, after, slots, live=None, pad_below=0, silu=True):
     """Judges a convolution of packed rows, x and out [D,tokens], as check_sequences does a recurrence. The first W - 1
     columns of a slot's state are its history, oldest first, or zeros where not live[n]; columns behind them stay."""
+    assert out.shape == x.shape
     W, expected = weight.shape[1], before.clone()
     for n, ((begin, end), slot) in enumerate(zip(itertools.pairwise(starts), slots, strict=True)):
         if slot < pad_below:

@@ -155,14 +155,6 @@ class StubBase:
         return os.environ.get(self.env_var, "1") != "0"
 
 
-def stub_function(name):
-    def function(*args, **kwargs):
-        return "fla"
-
-    function.__name__ = name
-    return function
-
-
 def stub_fla(monkeypatch, version, kda=False):
     """Stub modules of fla 0.6 or 0.5; returns its registries, of the gated delta rule and of KDA."""
     monkeypatch.delenv("FLA_SLUICE", raising=False)
@@ -172,7 +164,7 @@ def stub_fla(monkeypatch, version, kda=False):
     if kda:
         homes |= {"chunk_kda": "fla.ops.kda", "fused_recurrent_kda": "fla.ops.kda"}
         layers["fla.layers.kda"] = ("fused_recurrent_kda",)
-    functions = {name: stub_function(name) for name in homes}
+    functions = {name: lambda *_, **__: "fla" for name in homes}
     for name, home in homes.items():
         stub_module(monkeypatch, home, **{name: functions[name]})
     for layer, names in layers.items():

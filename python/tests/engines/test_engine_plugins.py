@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import close, convolution, gated_norm
-from engine_stubs import HV, RECORDED, K, V, call_chunk, stub_function, stub_module, unimport
+from engine_reference import L2, Rows, check_convolution, check_sequences, close, gated_norm, int32
+from engine_stubs import HV, RECORDED, H, K, V, call_chunk, stub_function, stub_module, unimport
 from sluice.engines import sglang, vllm
 from sluice.engines.vllm import plugin as vllm_plugin
 
@@ -158,25 +158,20 @@ def test_vllm_of_an_earlier_release_has_its_own_forms(monkeypatch):
     close(o[0], expected_o)
     # The convolution by its own keywords; with blocks of a prefix cache it is vLLM's again.
     states = torch.zeros(3, 4, 3)
-    call = dict(activation="silu", conv_states=states, has_initial_state=torch.tensor([False]),
-                cache_indices=torch.tensor([1], dtype=torch.int32), block_size_to_align=0,
-                query_start_loc=torch.tensor([0, 5], dtype=torch.int32), metadata=None)
+    call = dict(activation="silu", conv_states=states, has_initial_state=torch.tensor([False]), metadata=None,
+                cache_indices=int32(1), block_size_to_align=0, query_start_loc=int32(0, 5))
     x, weight = torch.randn(4, 5), torch.randn(4, 4)
     out = model.causal_conv1d_fn(x, weight, None, **call)
-    close(out.T, convolution(x.T, weight, None, torch.zeros(4, 3)))
-    close(states[1], x[:, -3:])
-    blocks = torch.zeros(1, dtype=torch.int32)
-    assert model.causal_conv1d_fn(x, weight, None, initial_state_idx=blocks, **call) == "engine"
-    step = model.causal_conv1d_update(x[:, 0][None], states, weight,
-                                      conv_state_indices=torch.tensor([1], dtype=torch.int32))
+    check_convolution(x, weight, None, (0, 5), out, torch.zeros(3, 4, 3), states, [1])
+    assert model.causal_conv1d_fn(x, weight, None, initial_state_idx=int32(0), **call) == "engine"
+    step = model.causal_conv1d_update(x[:, 0][None], states, weight, conv_state_indices=int32(1))
     assert step.shape == (1, 4)
-    gates = torch.randn(1, 5, HV, K)
-    q, k = (torch.randn(1, 5, HV, K) for _ in range(2))
+    rows = Rows(5, H, HV, K, V, 2, raw=True, keys=True)
+    q, k, v, a, _ = rows.packed()
     o, state = model.chunk_kda_with_fused_gate(
-        q=q, k=k, v=torch.randn(1, 5, HV, V), raw_g=gates, beta=torch.rand(1, 5, HV),
-        A_log=torch.zeros(1, 1, HV, 1), g_bias=torch.zeros(HV * K), output_final_state=True,
-        use_qk_l2norm_in_kernel=True, cu_seqlens=torch.tensor([0, 5], dtype=torch.int32))
-    assert o.shape == (1, 5, HV, V) and state.shape == (1, HV, V, K)
+        q=q, k=k, v=v, raw_g=a, beta=rows.beta.float()[None], A_log=rows.A_log.view(1, 1, HV, 1), g_bias=rows.dt_bias,
+        output_final_state=True, cu_seqlens=int32(0, 5), **L2)
+    check_sequences(rows, (0, 5), o[0], torch.zeros(1, HV, V, K), state, [0])
     assert vllm_plugin.tally.ran["vllm.chunk_kda_with_fused_gate"] == 1
 
 
