@@ -41,18 +41,37 @@ def differentiate(name: str, keep: Callable[..., None], gradients: Callable[...,
     torch.library.register_autograd(f"sluice::{name}", gradients, setup_context=keep, lib=_library)
 
 
-def define_with_gradients(name: str, inputs: str, options: str, run: Any, gradients: Any) -> Any:
+def define_with_gradients(
+    name: str,
+    inputs: str,
+    options: str,
+    run: Callable[[dict[str, Any]], Tensor],
+    gradients: Callable[[dict[str, Any], Tensor, dict[str, Tensor]], None],
+) -> Any:
     """Defines NAME(inputs, options) -> Tensor, which is like its v or x, and NAME_backward(d_out, the same) ->
     Tensor[], and ties the first to the second. An input that ends in `?` may be absent; cu_seqlens has no gradient
-    and comes last."""
+    and comes last. run: of arguments by name; gradients: likewise, with d_out, writes to the memory for dNAME."""
     names = [part.split()[1] for part in inputs.split(", ")]
+    every = names + [part.split()[1] for part in options.split(", ")]
     count = len(names) - ("cu_seqlens" in names)
     result = names.index("v" if "v" in names else "x")
-    forward = define(name, f"({inputs}, {options}) -> Tensor", run, lambda *values: new_like(values[result]))
+
+    def write_gradients(d_out: Tensor, *values: Any) -> list[Tensor]:
+        found = new_like_each(list(values[:count]))
+        places = {f"d{name}": g for name, g, x in zip(names, found, values) if x is not None}
+        gradients(dict(zip(every, values)), d_out, places)
+        return found
+
+    forward = define(
+        name,
+        f"({inputs}, {options}) -> Tensor",
+        lambda *values: run(dict(zip(every, values))),
+        lambda *values: new_like(values[result]),
+    )
     backward = define(
         f"{name}_backward",
         f"(Tensor d_out, {inputs}, {options}) -> Tensor[]",
-        gradients,
+        write_gradients,
         lambda _, *values: new_like_each(list(values[:count])),
     )
 

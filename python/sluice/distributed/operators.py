@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import _core
 from .._errors import InvalidArgument
-from .._operators import define, define_with_gradients, differentiate, new_like, new_like_each
+from .._operators import define, define_with_gradients, differentiate, new_like
 from . import halo, rule
 
 _contexts: "weakref.WeakValueDictionary[str, Any]" = weakref.WeakValueDictionary()
@@ -167,27 +167,23 @@ differentiate(
 )
 
 
-def _given(x: Tensor, before: Tensor, weight: Tensor, bias: Any, context: str, activation: str) -> dict[str, Any]:
-    settings = _context(context).settings
-    return dict(
-        x=x, weight=weight, bias=bias, initial_state=before.transpose(1, 2), activation=activation,
-        cu_seqlens=settings.fragments.offsets_on(x.device, settings.rank),
-    )  # fmt: skip
+def _conv_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """What the operators are told of a convolution over ranks."""
+    settings = _context(given.pop("context")).settings
+    given["initial_state"] = given.pop("before").transpose(1, 2)
+    given["cu_seqlens"] = settings.fragments.offsets_on(given["x"].device, settings.rank)
+    return given
 
 
-def _conv(x: Tensor, *values: Any) -> Tensor:
-    out = new_like(x)
-    _core.causal_conv1d(out=out, **_given(x, *values))
+def _conv(given: dict[str, Any]) -> Tensor:
+    out = new_like(given["x"])
+    _core.causal_conv1d(out=out, **_conv_arguments(given))
     return out
 
 
-def _conv_gradients(d_out: Tensor, *values: Any) -> list[Tensor]:
-    dx, d_before, dweight, dbias = found = new_like_each(list(values[:4]))
-    _core.causal_conv1d_backward(
-        d_out=d_out, dx=dx, dweight=dweight, dbias=None if values[3] is None else dbias,
-        d_initial_state=d_before.transpose(1, 2), **_given(*values),
-    )  # fmt: skip
-    return found
+def _conv_gradients(given: dict[str, Any], d_out: Tensor, places: dict[str, Tensor]) -> None:
+    places["d_initial_state"] = places.pop("dbefore").transpose(1, 2)
+    _core.causal_conv1d_backward(d_out=d_out, **_conv_arguments(given), **places)
 
 
 context_conv = define_with_gradients(

@@ -9,71 +9,47 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._operators import as_rows, define_with_gradients, new_like, new_like_each
+from .._operators import as_rows, define_with_gradients, new_like
 from ._layer import INPUTS, train_layer
 
-
-def _present(found: list[Tensor], tensors: list[Tensor | None]) -> list[Tensor | None]:
-    return [g if x is not None else None for g, x in zip(found, tensors)]
+Values = dict[str, Any]
 
 
-def _conv(x: Tensor, weight: Tensor, bias: Any, cu_seqlens: Any, activation: str) -> Tensor:
-    out = new_like(x, cu_seqlens is not None)
-    _core.causal_conv1d(x=x, weight=weight, bias=bias, out=out, cu_seqlens=cu_seqlens, activation=activation)
+def _conv(given: Values) -> Tensor:
+    out = new_like(given["x"], given["cu_seqlens"] is not None)
+    _core.causal_conv1d(out=out, **given)
     return out
 
 
-def _conv_gradients(
-    d_out: Tensor, x: Tensor, weight: Tensor, bias: Any, cu_seqlens: Any, activation: str
-) -> list[Tensor]:
-    found = new_like_each([x, weight, bias])
-    dx, dweight, dbias = _present(found, [x, weight, bias])
-    _core.causal_conv1d_backward(
-        x=x, weight=weight, bias=bias, cu_seqlens=cu_seqlens, d_out=d_out, dx=dx, dweight=dweight, dbias=dbias,
-        activation=activation,
-    )  # fmt: skip
-    return found
+def _conv_gradients(given: Values, d_out: Tensor, places: Values) -> None:
+    _core.causal_conv1d_backward(d_out=d_out, **given, **places)
 
 
-def _norm(x: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, rounding: str) -> Tensor:
-    out = new_like(x)
-    _core.gated_rms_norm(
-        x=as_rows(x), z=as_rows(z), weight=weight, out=out, eps=eps, activation=activation, rounding=rounding
-    )
+def _norm_rows(given: Values) -> Values:
+    return {**given, "x": as_rows(given["x"]), "z": as_rows(given["z"])}
+
+
+def _norm(given: Values) -> Tensor:
+    out = new_like(given["x"])
+    _core.gated_rms_norm(out=out, **_norm_rows(given))
     return out
 
 
-def _norm_gradients(
-    d_out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, rounding: str
-) -> list[Tensor]:
-    dx, dz, dweight = found = new_like_each([x, z, weight])
-    _core.gated_rms_norm_backward(
-        x=as_rows(x), z=as_rows(z), weight=weight, d_out=as_rows(d_out), dx=dx, dz=dz, dweight=dweight, eps=eps,
-        activation=activation, rounding=rounding,
-    )  # fmt: skip
-    return found
+def _norm_gradients(given: Values, d_out: Tensor, places: Values) -> None:
+    _core.gated_rms_norm_backward(d_out=as_rows(d_out), **_norm_rows(given), **places)
 
 
-_RULE = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias")
-_RULE_ARGUMENTS = (*_RULE, "cu_seqlens", "gate_space", "beta_space", "eigenvalues", "qk_norm", "scale")
-
-
-def _rule(*values: Any) -> Tensor:
-    given = dict(zip(_RULE_ARGUMENTS, values))
+def _rule(given: Values) -> Tensor:
     o = new_like(given["v"], given["cu_seqlens"] is not None)
     _core.chunk_forward(o=o, **given)
     return o
 
 
-def _rule_gradients(d_o: Tensor, *values: Any) -> list[Tensor]:
-    given, inputs = dict(zip(_RULE_ARGUMENTS, values)), list(values[: len(_RULE)])
-    found = new_like_each(inputs)
+def _rule_gradients(given: Values, d_o: Tensor, places: Values) -> None:
     if given["cu_seqlens"] is not None:  # rows past the last sequence are not written
-        for gradient in found:
+        for gradient in places.values():
             gradient.zero_()
-    gradients = {f"d{name}": g for name, g in zip(_RULE, _present(found, inputs))}
-    _core.chunk_backward(d_o=as_rows(d_o), **given, **gradients)
-    return found
+    _core.chunk_backward(d_o=as_rows(d_o), **given, **places)
 
 
 _train_conv = define_with_gradients(
