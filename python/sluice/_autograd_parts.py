@@ -25,7 +25,7 @@ class Part(NamedTuple):
     foreign: tuple[str, ...]  # what its gradients do not know
     kept: tuple[str, ...]  # also saved for the backward pass
     options: tuple[str, ...]
-    gradients: Callable[..., tuple[Any, ...]]
+    rows: bool  # its gradients read d_out by rows
 
 
 def recorder(part: Part) -> Callable[..., None]:
@@ -87,7 +87,7 @@ class _New(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        return None, None, None, *ctx.part.gradients(ctx, ctx.needs_input_grad[3:], *grads)
+        return None, None, None, *_gradients(ctx, ctx.needs_input_grad[3:], *grads)
 
 
 class _InPlace(torch.autograd.Function):
@@ -106,39 +106,25 @@ class _InPlace(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         none = (None,) * (3 + ctx.count)
         needed = ctx.needs_input_grad[3 + ctx.count :]
-        return *none, *ctx.part.gradients(ctx, needed, *grads)
+        return *none, *_gradients(ctx, needed, *grads)
 
 
-def _wanted(tensors: tuple[Any, ...], needed: tuple[bool, ...]) -> tuple[Any, ...]:
-    """Memory for the gradients by the inputs that ask for one."""
-    return tuple(
-        torch.empty_like(x, memory_format=torch.contiguous_format) if x is not None and asks else None
-        for x, asks in zip(tensors, needed)
-    )
-
-
-def _conv_gradients(ctx: Any, needed: tuple[bool, ...], d_out: Any, d_final: Any = None) -> tuple[Any, ...]:
-    x, weight, bias, initial, cu = ctx.saved_tensors
-    dx, dweight, dbias, dinitial = found = _wanted((x, weight, bias, initial), needed)
-    _core.causal_conv1d_backward(
-        x=x, weight=weight, bias=bias, initial_state=initial, cu_seqlens=cu,
-        d_out=torch.zeros_like(x) if d_out is None else d_out, d_final_state=d_final,
-        dx=dx, dweight=dweight, dbias=dbias, d_initial_state=dinitial, **ctx.options,
-    )  # fmt: skip
-    return found
-
-
-def _norm_gradients(ctx: Any, needed: tuple[bool, ...], d_out: Any) -> tuple[Any, ...]:
-    x, z, weight = ctx.saved_tensors
-    dx, dz, dweight = found = _wanted((x, z, weight), needed)
+def _gradients(ctx: Any, needed: tuple[bool, ...], d_out: Any, d_final: Any = None) -> tuple[Any, ...]:
+    """Those by the inputs that ask for one."""
+    part: Part = ctx.part
+    tensors = dict(zip((*part.inputs, *part.kept), ctx.saved_tensors))
+    found: Values = {}
+    places: Values = {"d_final_state": d_final} if d_final is not None else {}
+    for name, asks in zip(part.inputs, needed):
+        if asks and tensors[name] is not None:
+            found[name] = torch.empty_like(tensors[name], memory_format=torch.contiguous_format)
+            places["d_initial_state" if name == "initial_state" else f"d{name}"] = found[name]
     if d_out is None:
-        d_out = torch.zeros_like(x)
-    elif d_out.stride(-1) != 1:
+        d_out = torch.zeros_like(tensors["x"])
+    elif part.rows and d_out.stride(-1) != 1:
         d_out = d_out.contiguous()
-    _core.gated_rms_norm_backward(
-        x=x, z=z, weight=weight, d_out=d_out, dx=dx, dz=dz, dweight=dweight, **ctx.options
-    )
-    return found
+    getattr(_core, f"{part.op}_backward")(d_out=d_out, **tensors, **places, **ctx.options)
+    return tuple(map(found.get, part.inputs))
 
 
 PARTS = (
@@ -149,7 +135,7 @@ PARTS = (
         ("read_slots", "write_slots", "has_initial_state", "num_accepted", "ring_position", "stream"),
         ("cu_seqlens",),
         ("activation", "implementation"),
-        _conv_gradients,
+        False,
     ),
     Part(
         "gated_rms_norm",
@@ -158,6 +144,6 @@ PARTS = (
         ("stream",),
         (),
         ("eps", "activation", "rounding", "implementation"),
-        _norm_gradients,
+        True,
     ),
 )
