@@ -13,17 +13,6 @@ if TYPE_CHECKING:
 kChunk = 64
 
 
-def _chunk_counts(q: torch.Tensor, cu_seqlens: torch.Tensor) -> Any:
-    """(tokens, chunks) of every sequence, int64 [N]."""
-    import torch  # not at import: the shims must be importable without it
-
-    if cu_seqlens is None:
-        lengths = torch.full((q.shape[0],), q.shape[1], dtype=torch.int64, device=q.device)
-    else:
-        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).to(torch.int64)
-    return lengths, (lengths + (kChunk - 1)) // kChunk
-
-
 def _known_to_host(counts: Any) -> bool:
     """Whether values can be read without waiting for a GPU."""
     return bool(counts.device.type == "cpu")
@@ -53,10 +42,14 @@ def chunk_start_states(
     chunks of sequences before n + c, the first row of each sequence already filled from
     `initial_state`; arguments: the checkpoint arguments of `ops.chunk_forward`.
     """
-    import torch
+    import torch  # not at import: the shims must be importable without it
 
     K, (HV, V) = q.shape[3], v.shape[2:]
-    lengths, counts = _chunk_counts(q, cu_seqlens)
+    if cu_seqlens is None:
+        lengths = torch.full((q.shape[0],), q.shape[1], dtype=torch.int64, device=q.device)
+    else:
+        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).to(torch.int64)
+    counts = (lengths + (kChunk - 1)) // kChunk
     rows = _row_bound(q, counts, cu_seqlens)
     inner = (HV, K, V) if state_layout == "kv" else (HV, V, K)
     # One row more, where sequences without tokens put their start state.

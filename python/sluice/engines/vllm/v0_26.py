@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..pool_conv import pad_rule, prefill
 from ..refusal import only_absent
 from . import conv, ops
-from .norm import layer_norm_fwd, rms_norm_gated, rmsnorm_fn
-from .ops import (
+from .norm import layer_norm_fwd, rms_norm_gated, rmsnorm_fn  # noqa: F401
+from .ops import (  # noqa: F401
     chunk_gated_delta_rule,
     chunk_kda,
     fused_recurrent_gated_delta_rule,
@@ -21,21 +21,6 @@ from .ops import (
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = [
-    "causal_conv1d_fn",
-    "causal_conv1d_update",
-    "chunk_gated_delta_rule",
-    "chunk_kda",
-    "chunk_kda_with_fused_gate",
-    "fused_recurrent_gated_delta_rule",
-    "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_recurrent_kda",
-    "fused_sigmoid_gating_delta_rule_update",
-    "layer_norm_fwd",
-    "rms_norm_gated",
-    "rmsnorm_fn",
-]
 
 _BLOCKS = "states of every block of a prefix cache"
 
