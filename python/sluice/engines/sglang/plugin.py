@@ -20,30 +20,21 @@ _logger = logging.getLogger("sluice.engines")
 _imports = Imports()
 tally = Tally()
 
+_FLA = "sglang.kernels.ops.attention.fla"
+_UPDATE = "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent"
+
 # SGLang's function, and ours; where SGLang 0.5.23 defines them.
 kTargets = (
-    ("sglang.kernels.ops.attention.fla.chunk", ops.chunk_gated_delta_rule),
-    (
-        "sglang.kernels.ops.attention.fla.fused_recurrent",
-        ops.fused_recurrent_gated_delta_rule_packed_decode,
-    ),
-    (
-        "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent",
-        ops.fused_sigmoid_gating_delta_rule_update,
-    ),
-    ("sglang.kernels.ops.attention.fla.kda", ops.chunk_kda),
-    (
-        "sglang.kernels.ops.attention.fla.fused_recurrent",
-        ops.fused_recurrent_kda_packed_decode,
-    ),
+    (f"{_FLA}.chunk", ops.chunk_gated_delta_rule),
+    (f"{_FLA}.fused_recurrent", ops.fused_recurrent_gated_delta_rule_packed_decode),
+    (_UPDATE, ops.fused_sigmoid_gating_delta_rule_update),
+    (f"{_FLA}.kda", ops.chunk_kda),
+    (f"{_FLA}.fused_recurrent", ops.fused_recurrent_kda_packed_decode),
     ("sglang.srt.layers.attention.mamba.causal_conv1d", conv.causal_conv1d_fn),
     ("sglang.kernels.ops.mamba.causal_conv1d_triton", conv.causal_conv1d_update),
 )
 # Where 0.5.17, the last release on torch 2.11, has a function that moved since.
-kEarlierHomes = {
-    "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent":
-        "sglang.kernels.ops.attention.fla.fused_sigmoid_gating_recurrent",
-}
+kEarlierHomes = {_UPDATE: f"{_FLA}.fused_sigmoid_gating_recurrent"}
 
 # Methods of the class that sends a layer's calls to the backend's kernels, whichever was chosen.
 kDispatcher = "sglang.srt.layers.attention.linear.gdn_backend"
