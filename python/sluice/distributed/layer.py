@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..nn import functional
+from ..nn import _weights, functional
 
 
 def gated_delta_net(layer: Any, hidden_states: Tensor) -> Tensor:
@@ -42,8 +42,7 @@ def project(layer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """[q | k | v] of all heads, and z, b, a."""
     if not hasattr(layer, "in_proj_qkvz"):
         return layer.in_proj_qkv(x), layer.in_proj_z(x), layer.in_proj_b(x), layer.in_proj_a(x)
-    r = layer.num_v_heads // layer.num_k_heads
-    head = [layer.head_k_dim, layer.head_k_dim, r * layer.head_v_dim, r * layer.head_v_dim]
-    q, k, v, z = layer.in_proj_qkvz(x).unflatten(-1, (layer.num_k_heads, -1)).split(head, -1)
-    b, a = layer.in_proj_ba(x).unflatten(-1, (layer.num_k_heads, -1)).split([r, r], -1)
-    return torch.cat([q.flatten(2), k.flatten(2), v.flatten(2)], -1), z.flatten(2), b.flatten(2), a.flatten(2)
+    heads, (wide, narrow) = layer.num_k_heads, _weights.by_head(layer._sizes)
+    *qkv, z = _weights.parts_of_heads(layer.in_proj_qkvz(x), heads, wide, 2)
+    b, a = _weights.parts_of_heads(layer.in_proj_ba(x), heads, narrow, 2)
+    return torch.cat(qkv, -1), z, b, a

@@ -24,10 +24,15 @@ _THREE = {
 Sizes = tuple[int, int, int, int]  # num_k_heads, num_v_heads, head_k_dim, head_v_dim
 
 
-def _by_head(sizes: Sizes) -> tuple[list[int], list[int]]:
+def by_head(sizes: Sizes) -> tuple[list[int], list[int]]:
     """Rows of an interleaved projection for each key head: [q | k | v | z] and [b | a]."""
     H, HV, K, V = sizes
     return [K, K, HV // H * V, HV // H * V], [HV // H, HV // H]
+
+
+def parts_of_heads(x: Tensor, heads: int, sizes: list[int], axis: int) -> list[Tensor]:
+    """Parts of so many rows of each head, along an axis on which heads follow each other."""
+    return [part.flatten(axis, axis + 1) for part in x.unflatten(axis, (heads, -1)).split(sizes, axis + 1)]
 
 
 def interleaved(flat: Mapping[str, Tensor], sizes: Sizes) -> dict[str, Tensor]:
@@ -45,12 +50,11 @@ def interleaved(flat: Mapping[str, Tensor], sizes: Sizes) -> dict[str, Tensor]:
 
 def flat(interleaved: Mapping[str, Tensor], sizes: Sizes) -> dict[str, Tensor]:
     """A state dict of packing "interleaved" as one of packing "flat"."""
-    rest, (wide, narrow) = dict(interleaved), _by_head(sizes)
-    q, k, v, z = rest.pop("in_proj_qkvz.weight").unflatten(0, (sizes[0], -1)).split(wide, 1)
-    b, a = rest.pop("in_proj_ba.weight").unflatten(0, (sizes[0], -1)).split(narrow, 1)
-    rest["in_proj_qkv.weight"] = torch.cat([part.flatten(0, 1) for part in (q, k, v)])
-    for name, part in (("z", z), ("b", b), ("a", a)):
-        rest[f"in_proj_{name}.weight"] = part.flatten(0, 1)
+    rest, (wide, narrow) = dict(interleaved), by_head(sizes)
+    *qkv, z = parts_of_heads(rest.pop("in_proj_qkvz.weight"), sizes[0], wide, 0)
+    b, a = parts_of_heads(rest.pop("in_proj_ba.weight"), sizes[0], narrow, 0)
+    for name, part in (("qkv", torch.cat(qkv)), ("z", z), ("b", b), ("a", a)):
+        rest[f"in_proj_{name}.weight"] = part
     return rest
 
 
