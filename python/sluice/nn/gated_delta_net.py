@@ -179,15 +179,12 @@ class GatedDeltaNet(nn.Module):
         if self.context_parallel is not None:
             return _over_ranks(self, hidden_states, cu_seqlens=cu_seqlens, states=states, return_states=return_states)
         columns = self.conv1d.weight.shape[2] - 1 if return_states else 0
-        # PERF: within the operator the projection's input need not be kept.
-        inside = is_plain(self.out_proj)
-        out, conv, final = functional.gated_delta_net(
-            **self._arguments(hidden_states), cu_seqlens=cu_seqlens, save_core=self.save_core,
+        out, conv, final = run_with_projection(
+            self.out_proj, **self._arguments(hidden_states), cu_seqlens=cu_seqlens, save_core=self.save_core,
             conv_initial=None if states is None else states.conv,
             initial_state=None if states is None else states.recurrent, conv_columns=columns,
-            output_final_state=return_states, out_weight=self.out_proj.weight if inside else None,
+            output_final_state=return_states,
         )  # fmt: skip
-        out = out if inside else self.out_proj(out.flatten(2))
         return (out, States(conv[0], final)) if return_states and final is not None else out
 
     @torch.no_grad()
@@ -210,7 +207,16 @@ def _over_ranks(layer: GatedDeltaNet, hidden_states: Tensor, **foreign: Any) -> 
     return gated_delta_net(layer, hidden_states)
 
 
-def is_plain(projection: Any) -> bool:
+def run_with_projection(projection: Any, **arguments: Any) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
+    """`functional.gated_delta_net` and the output projection behind it. PERF: within the operator the projection's
+    input need not be kept."""
+    inside = _is_plain(projection)
+    weight = projection.weight if inside else None
+    out, conv, final = functional.gated_delta_net(**arguments, out_weight=weight)
+    return out if inside else projection(out.flatten(2)), conv, final
+
+
+def _is_plain(projection: Any) -> bool:
     """Whether a projection is nothing but the product with its weight: no bias, hooks, adapters, autocast."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if type(projection) is not nn.Linear or "forward" in vars(projection):

@@ -151,22 +151,18 @@ def _train(layer: Any, packing: str, arguments: Any, inputs: Any, cache: Any) ->
     """All of the layer, with gradients, from zero states."""
     import torch
 
-    from ...nn import functional
-    from ...nn.gated_delta_net import is_plain
+    from ...nn.gated_delta_net import run_with_projection
 
-    project = _output_projection(layer, packing)
-    # PERF: within the operator the projection's input need not be kept.
-    inside = is_plain(project)
-    out, conv, final = functional.gated_delta_net(
+    out, conv, final = run_with_projection(
+        _output_projection(layer, packing),
         **inputs,
         **arguments,
-        out_weight=project.weight if inside else None,
         conv_columns=0 if cache is None else layer.conv_kernel_size,
         output_final_state=cache is not None,
     )
     if cache is not None:
         _update(cache, layer, torch.cat(conv, 1), final)
-    return out if inside else project(out.flatten(2))
+    return out
 
 
 def _update(cache: Any, layer: Any, conv_state: Any, state: Any) -> None:
