@@ -79,13 +79,10 @@ def chunk_gated_delta_rule(
         if state_indices is not None:
             invalid(op, "output_state", None, "the pool", "with state_indices")
         output_state = new_state(q.unsqueeze(0), v.unsqueeze(0), cu_seqlens, True)
+    *rows, o = (None if t is None else t.unsqueeze(0) for t in (q, k, v, g, beta, output))
     o = ops.chunk_forward(
-        q.unsqueeze(0),
-        k.unsqueeze(0),
-        v.unsqueeze(0),
-        None if g is None else g.unsqueeze(0),
-        None if beta is None else beta.unsqueeze(0),
-        o=None if output is None else output.unsqueeze(0),
+        *rows,
+        o=o,
         cu_seqlens=cu_seqlens,
         initial_state=initial_state,
         final_state=output_state if output_final_state else None,

@@ -236,17 +236,12 @@ def fused_gdn_decode_post_conv_mtp(
     HV, V, K = state.shape[-3:]
     q, k, v, a, b = (t.unsqueeze(0) for t in (*sequences.split_heads(op, mixed_qkv, HV, K, V), a, b))
     slots = torch.where(num_accepted_tokens[:, None] > 0, state_indices, 0)
-    call = dict(
-        q=q,
-        k=k,
-        v=v,
-        gate=a,
-        beta=b,
+    call = sequences.arguments(q, k, v, a, b, cu_seqlens, check_scale(op, scale), True)
+    call.update(
         A_log=A_log,
         dt_bias=dt_bias,
         gate_space="raw",
         beta_space="logit",
-        cu_seqlens=cu_seqlens,
         columns=state_indices.shape[1],
         num_accepted=num_accepted_tokens,
         initial_state=state,
@@ -255,8 +250,6 @@ def fused_gdn_decode_post_conv_mtp(
         write_slots=slots,
         state_writes="per_token",
         pad_below=kPadBelow,
-        scale=check_scale(op, scale),
-        qk_norm="l2",
     )
     core = sequences.decode(op, call)
     activation = "silu" if output_gate_activation == "swish" else output_gate_activation
