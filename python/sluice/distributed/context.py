@@ -9,8 +9,7 @@ import torch
 from .._errors import InvalidArgument
 from . import operators, rule
 from .exchange import Exchange
-from .fla import fragments_of
-from .fragments import Fragments
+from .fragments import Fragments, fragments_of
 
 
 class ContextParallel:

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says which rank holds which tokens of which sequence, and cuts tensors accordingly."""
+"""Says which rank holds which tokens of which sequence, as asked for or as fla's cp_context has it, and cuts tensors
+accordingly."""
 
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .._errors import InvalidArgument
+
+Part = tuple[list[int], bool]  # of fla: tokens of its sequences; whether the first goes on with the part before
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,6 @@ class Fragments:
 
     def offsets_on(self, device: Any, rank: int, begin: int = 0, end: int | None = None) -> Any:
         """Of a rank's fragments begin .. end - 1 (None: all) among their rows, int32 on a device."""
-        import torch
-
         key = ("offsets", rank, begin, end, device)
         if key not in self.known:
             offsets = self.offsets(rank)[begin : None if end is None else end + 1]
@@ -143,15 +146,11 @@ class Fragments:
 
     def take(self, tensor: Any, rank: int) -> Any:
         """A rank's rows of a tensor [1,T,..] of all sequences."""
-        import torch
-
         parts = [tensor[:, rows] for rows in self.rows(rank)]
         return torch.cat(parts, 1) if parts else tensor[:, :0]
 
     def put(self, parts: Sequence[Any]) -> Any:
         """All sequences' rows [1,T,..] of the ranks' rows."""
-        import torch
-
         whole = parts[0].new_empty(1, sum(self.lengths), *parts[0].shape[2:])
         for rank, part in enumerate(parts):
             offsets = self.offsets(rank)
@@ -192,3 +191,34 @@ def _leaves(fragment: Fragment, multiple: int) -> Iterator[Fragment]:
         yield fragment
     for begin in range(fragment.begin, fragment.end, multiple):
         yield Fragment(fragment.sequence, begin, min(begin + multiple, fragment.end))
+
+
+def fragments_of(context: Any) -> Fragments:
+    """The table of all ranks of fla's cp_context. Each has one slice of all rows, in the order of ranks, or with
+    layout "zigzag" two: slices r and 2 ranks - 1 - r. Ranks tell each other their own."""
+    group = context.group
+    every: list[list[Part]] = [[] for _ in range(torch.distributed.get_world_size(group))]
+    torch.distributed.all_gather_object(every, _parts(context), group=group)
+    lengths: list[int] = []
+    table: list[list[list[Fragment]]] = [[[] for _ in parts] for parts in every]
+    slices = [(rank, 0) for rank in range(len(every))]
+    slices += [(rank, 1) for rank in reversed(range(len(every))) if len(every[rank]) > 1]
+    for rank, at in slices:
+        tokens, goes_on = every[rank][at]
+        for number, count in enumerate(tokens):
+            if number > 0 or not goes_on or not lengths:
+                lengths.append(0)
+            lengths[-1] += count
+            table[rank][at].append(Fragment(len(lengths) - 1, lengths[-1] - count, lengths[-1]))
+    return Fragments(lengths, [[fragment for part in parts for fragment in part] for parts in table])
+
+
+def _parts(context: Any) -> list[Part]:
+    """What this rank holds: the offsets that the context has on the host, or else those on the device."""
+    on_host = getattr(context, "cu_seqlens_cpu", None)
+    offsets = (context.cu_seqlens if on_host is None else on_host).tolist()
+    tokens = [end - begin for begin, end in zip(offsets, offsets[1:])]
+    if getattr(context, "layout", "contiguous") != "zigzag":
+        return [(tokens, (getattr(context, "pre_num_ranks", None) or 0) > 0)]
+    front, before = context.front_num_seqs, context.pre_num_ranks_by_part
+    return [(tokens[:front], before[0] > 0), (tokens[front:], before[1] > 0)]
