@@ -44,6 +44,14 @@ def softplus(x):
     return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20))))
 
 
+def log_gates(a, A_log=None, dt_bias=None, bound=None):
+    """Log gates of raw ones in float64; the parameters have axes that meet those of a."""
+    a = np.asarray(a, np.float64) + (0 if dt_bias is None else dt_bias)
+    rate = 1 if A_log is None else np.exp(np.asarray(A_log, np.float64))
+    g = -rate * softplus(a) if bound is None else bound * sigmoid(rate * a)
+    return np.maximum(g, -128)
+
+
 def delta_rule(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, linear=False):
     """(o, final state [B,HV,K,V]) in float64; g is the log gate, [B,T,HV] or key-wise [B,T,HV,K]."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))

@@ -6,8 +6,8 @@ recurrence of conftest.py, without options in test_fla_contract.py."""
 import numpy as np
 import pytest
 import sluice
-from conftest import Inputs, delta_rule, error, sigmoid, softplus
-from fla_functions import chunk, key_gates, steps
+from conftest import Inputs, delta_rule, error, log_gates, sigmoid
+from fla_functions import call, chunk, key_gates, steps
 
 TOLERANCE = 1e-5
 
@@ -27,8 +27,7 @@ def test_raw_gates_and_logits(inputs):
     q, k, v, a, _ = inputs.arguments()
     raw = dict(use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias)
     o, _ = chunk((q, k, v, a * 3, logits), **raw, use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True)
-    g = -np.exp(A_log.astype(np.float64)) * softplus(a * 3.0 + dt_bias)
-    expected, _ = delta_rule(q, k, v, g, 2 * sigmoid(logits.astype(np.float64)), l2=True)
+    expected, _ = delta_rule(q, k, v, log_gates(a * 3, A_log, dt_bias), 2 * sigmoid(logits.astype(np.float64)), l2=True)
     assert error(o, expected) < TOLERANCE
 
 
@@ -66,8 +65,7 @@ def test_bounded_gates(parameters):
     a = np.random.default_rng(5).standard_normal(x.g.shape).astype(np.float32)
     names = ("A_log", "dt_bias") if parameters else ()
     given = {name: np.full(a.shape[2], 0.3, np.float32) for name in names}
-    y = np.exp(np.float64(0.3)) * (a + 0.3) if parameters else np.float64(a)
-    log = (-2.5 / (1 + np.exp(-y))).astype(np.float32)
+    log = log_gates(a, **given, bound=-2.5).astype(np.float32)
     bounded = sluice.ops.chunk_forward(
         x.q, x.k, x.v, a, x.beta, gate_space="raw_bounded", gate_lower_bound=-2.5, **given
     )
@@ -149,13 +147,6 @@ def raw_gates(x, seed=4):
     return a, *(rng.standard_normal(n).astype(np.float32) for n in (heads, (heads, keys)))
 
 
-def log_gates(a, A_log, dt_bias, bound):
-    a = np.asarray(a, np.float64) + (0 if dt_bias is None else dt_bias)
-    rate = 1 if A_log is None else np.exp(np.asarray(A_log, np.float64))[:, None]
-    g = -rate * softplus(a) if bound is None else bound * sigmoid(rate * a)
-    return np.maximum(g, -128)
-
-
 @pytest.mark.parametrize("bound", [None, -5, -0.25, -1e4])
 @pytest.mark.parametrize("tokens", [3, 40])
 def test_raw_gates_of_channels(tokens, bound):
@@ -164,16 +155,12 @@ def test_raw_gates_of_channels(tokens, bound):
     a, A_log, dt_bias = raw_gates(x)
     ways = [(A_log, dt_bias.reshape(-1)), (A_log, dt_bias), (A_log.reshape(1, 1, -1, 1), None)]
     for A, bias in ways + ([] if bound is None else [(None, dt_bias), (None, None)]):
-        g = log_gates(a, None if A is None else A_log, None if bias is None else dt_bias, bound)
-        expected_o, expected_s = delta_rule(
-            q, k, v, g, 2 * sigmoid(logits), state=x.state, l2=True
-        )
-        for kda in (sluice.chunk_kda, sluice.fused_recurrent_kda):
-            o, s = kda(
-                q, k, v, a, logits, initial_state=x.state, output_final_state=True,
-                use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, A_log=A, dt_bias=bias,
-                lower_bound=bound, use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True,
-            )
+        g = log_gates(a, None if A is None else A_log[:, None], None if bias is None else dt_bias, bound)
+        expected_o, expected_s = delta_rule(q, k, v, g, 2 * sigmoid(logits), state=x.state, l2=True)
+        raw = dict(use_gate_in_kernel=True, A_log=A, dt_bias=bias, lower_bound=bound)
+        raw |= dict(use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True)
+        for kda in ("chunk_kda", "fused_recurrent_kda"):
+            o, s = call(kda, (q, k, v, a, logits), initial_state=x.state, output_final_state=True, **raw)
             assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
         gate = sluice.fused_kda_gate(a, A, bias, bound)
         assert gate.dtype == np.float32 and error(gate, g) < 1e-6
@@ -183,7 +170,7 @@ def test_gates_of_other_ranks_and_dtypes():
     a = np.linspace(-3, 3, 24, dtype=np.float16).reshape(2, 3, 4)
     A_log = np.array([0.5, -1, 2], np.float32)
     gate = sluice.fused_kda_gate(a, A_log)
-    assert error(gate, log_gates(a, A_log, None, None)) < 1e-6
+    assert error(gate, log_gates(a, A_log[:, None])) < 1e-6
 
 
 def test_intermediate_states():

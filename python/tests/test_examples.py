@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that the example scripts run and say what they should.
-Each runs in a process of its own, from another folder."""
+"""Measures that the example scripts run and say what they should, each in a process of its own, from another folder;
+and that the snippets of README.md and pages of docs/ run: all Python blocks of a page in order, as one program, but for
+those that are regions of an example script. The examples in docstrings run too."""
 
+import doctest
 import importlib.util
+import inspect
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import sluice
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples/python"
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples/python"
 if not EXAMPLES.exists():
     pytest.skip("tests are not in the source tree", allow_module_level=True)
 
@@ -77,3 +84,26 @@ def test_all_runs_at_once(tmp_path):
     assert all(0 < len(steps) < 1000000 for steps in losses.values())
     assert losses["sluice", 1][0] == pytest.approx(losses["torch", 1][0], abs=1e-4) != losses["sluice", 2][0]
     assert all(row["median_step_s"] > 0 for row in record["runs"])
+
+
+@pytest.mark.parametrize("name, least", [("README.md", 1), ("docs/python.md", 6), ("docs/training.md", 1)])
+def test_snippets(name, least):
+    page = ROOT / name
+    examples = [script.read_text() for script in EXAMPLES.glob("*.py")]
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
+    blocks = [block for block in blocks if not any(block in script for script in examples)]
+    assert len(blocks) >= least
+    if any("import torch" in block for block in blocks):
+        pytest.importorskip("torch")
+    exec(compile("\n".join(blocks), str(page), "exec"), {})
+
+
+def test_every_function_has_an_example_that_runs():
+    functions = [f for name in sluice.__all__ if inspect.isfunction(f := getattr(sluice, name))]
+    runner = doctest.DocTestRunner(optionflags=doctest.FAIL_FAST)
+    for function in functions:
+        examples = doctest.DocTestFinder().find(function, globs={"np": np, "sluice": sluice})
+        assert any(example.examples for example in examples), function.__name__
+        for example in examples:
+            runner.run(example)
+    assert runner.failures == 0

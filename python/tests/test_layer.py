@@ -8,7 +8,7 @@ import importlib.util
 import numpy as np
 import pytest
 import sluice
-from conftest import causal_conv, delta_rule, error, norm_gated, sigmoid, softplus
+from conftest import causal_conv, delta_rule, error, log_gates, norm_gated, sigmoid
 
 TOLERANCE = 1e-5
 B, H, HV, K, V, W = 2, 2, 4, 16, 8, 4
@@ -115,9 +115,8 @@ class Layer:
         w, shape = self.weights, qkv.shape[:2]
         mixed, conv = causal_conv(qkv, w["conv_weight"], None, conv_state, True)
         q, k, v = (x.reshape(*shape, -1, size) for x, size in zip(apart(mixed, 2), (K, K, V)))
-        raw = (a + w["dt_bias"]).reshape(*shape, HV, -1)
-        rate = np.exp(w["A_log"].astype(np.float64))[:, None]
-        g = -rate * softplus(raw) if self.bound is None else self.bound * sigmoid(rate * raw)
+        a, dt_bias = a.reshape(*shape, HV, -1), w["dt_bias"].reshape(HV, -1)
+        g = log_gates(a, w["A_log"][:, None], dt_bias, self.bound)
         o, s = delta_rule(q, k, v, g if self.kda else g[..., 0], sigmoid(b), state=state, l2=True)
         norm = dict(eps=1e-5, activation="sigmoid") if self.kda else {}
         return norm_gated(o, z.reshape(*shape, HV, V), w["norm_weight"], **norm), conv, s
