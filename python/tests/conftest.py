@@ -52,54 +52,53 @@ def log_gates(a, A_log=None, dt_bias=None, bound=None):
     return np.maximum(g, -128)
 
 
-def delta_rule(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, linear=False):
+def wide(x, xp):
+    """NumPy's arrays in float64; torch's tensors are what autograd records."""
+    return x if x is None or xp is not np else np.asarray(x, np.float64)
+
+
+def delta_rule(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, linear=False, xp=np):
     """(o, final state [B,HV,K,V]) in float64; g is the log gate, [B,T,HV] or key-wise [B,T,HV,K]."""
-    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
-    batch, tokens, heads, key_dim = q.shape
-    value_heads, value_dim = v.shape[2:]
-    ratio = value_heads // heads
+    q, k, v, g, beta, s = (wide(x, xp) for x in (q, k, v, g, beta, state))
+    scale = q.shape[3] ** -0.5 if scale is None else scale
     if l2:
-        q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + 1e-6) for x in (q, k))
-    scale = key_dim**-0.5 if scale is None else scale
-    alpha = np.ones(v.shape[:3]) if g is None else np.exp(np.asarray(g, np.float64))
-    beta = np.ones(v.shape[:3]) if beta is None else np.asarray(beta, np.float64)
-    s = np.zeros((batch, value_heads, key_dim, value_dim))
-    if state is not None:
-        s = np.array(state, np.float64)
-    o = np.zeros(v.shape)
-    for b in range(batch):
-        for h in range(value_heads):
-            for t in range(tokens):
-                key, query = k[b, t, h // ratio], q[b, t, h // ratio]
-                s[b, h] *= np.reshape(alpha[b, t, h], (-1, 1))
-                write = v[b, t, h] if linear else beta[b, t, h] * (v[b, t, h] - s[b, h].T @ key)
-                s[b, h] += np.outer(key, write)
-                o[b, t, h] = scale * s[b, h].T @ query
-    return o, s
+        q, k = (x / ((x * x).sum(-1) + 1e-6)[..., None] ** 0.5 for x in (q, k))
+    key_heads = [h * q.shape[2] // v.shape[2] for h in range(v.shape[2])]
+    q, k = q[:, :, key_heads], k[:, :, key_heads]
+    if s is None:
+        s = xp.zeros((q.shape[0], len(key_heads), q.shape[3], v.shape[3]), dtype=q.dtype)
+    rows = []
+    for t in range(q.shape[1]):
+        if g is not None:
+            alpha = xp.exp(g[:, t])
+            s = s * (alpha[..., None] if g.ndim == 4 else alpha[..., None, None])
+        write = v[:, t]
+        if not linear:
+            write = write - xp.einsum("bhkv,bhk->bhv", s, k[:, t])
+            write = write if beta is None else beta[:, t, :, None] * write
+        s = s + k[:, t, :, :, None] * write[:, :, None]
+        rows.append(scale * xp.einsum("bhkv,bhk->bhv", s, q[:, t]))
+    return xp.stack(rows, 1) if rows else v, s
 
 
-def causal_conv(x, weight, bias=None, state=None, silu=False):
-    """(out, last W-1 inputs [B,D,W-1]) in float64."""
-    x, weight = np.asarray(x, np.float64), np.asarray(weight, np.float64)
-    batch, tokens, channels = x.shape
-    width = weight.shape[1]
-    history = np.zeros((batch, width - 1, channels))
-    if state is not None:
-        history = np.asarray(state, np.float64)[:, :, -(width - 1) :].transpose(0, 2, 1)
-    padded = np.concatenate([history, x], axis=1)
-    out = sum(padded[:, w : w + tokens] * weight[:, w] for w in range(width))
-    if bias is not None:
-        out = out + bias
-    if silu:
-        out = out * sigmoid(out)
-    return out, padded[:, tokens:].transpose(0, 2, 1)
+def causal_conv(x, weight, bias=None, state=None, silu=False, xp=np):
+    """(out, the last columns of inputs, as many as `state` [B,D,L] has) in float64."""
+    x, weight, bias, state = (wide(t, xp) for t in (x, weight, bias, state))
+    width, tokens = weight.shape[1], x.shape[1]
+    if state is None:
+        state = xp.zeros((x.shape[0], x.shape[2], width - 1), dtype=x.dtype)
+    rows = xp.concatenate([state.swapaxes(1, 2), x], 1)
+    begin = state.shape[2] - (width - 1)
+    out = sum(rows[:, begin + w : begin + w + tokens] * weight[:, w] for w in range(width))
+    out = out if bias is None else out + bias
+    return out / (1 + xp.exp(-out)) if silu else out, rows[:, tokens:].swapaxes(1, 2)
 
 
-def norm_gated(x, z, weight, eps=1e-6, activation="silu"):
+def norm_gated(x, z, weight, eps=1e-6, activation="silu", xp=np):
     """Gated RMSNorm in float64."""
-    x, z = np.asarray(x, np.float64), np.asarray(z, np.float64)
-    gate = z * sigmoid(z) if activation == "silu" else sigmoid(z)
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight * gate
+    x, z = wide(x, xp), wide(z, xp)
+    gate = (z if activation == "silu" else 1) / (1 + xp.exp(-z))
+    return x / ((x * x).mean(-1) + eps)[..., None] ** 0.5 * weight * gate
 
 
 def error(value, expected):

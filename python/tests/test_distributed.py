@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+from conftest import causal_conv
 from processes import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
@@ -196,12 +197,8 @@ def convolution(rank, ranks):
     weight, bias = torch.randn(D, W, generator=generator), torch.randn(D, generator=generator)
     d_out = torch.randn(1, sum(lengths), D, generator=generator)
     expected_x = x.clone().requires_grad_()
-    parts, start = [], 0
-    for length in lengths:
-        padded = torch.cat([torch.zeros(W - 1, D), expected_x[0, start : start + length]])
-        parts.append(sum(padded[w : w + length] * weight[:, w] for w in range(W)))
-        start += length
-    expected = torch.nn.functional.silu(torch.cat(parts)[None] + bias)
+    parts = expected_x.split(lengths, 1)
+    expected = torch.cat([causal_conv(part, weight, bias, silu=True, xp=torch)[0] for part in parts], 1)
     (expected * d_out).sum().backward()
     for fragments in tables(lengths, ranks):
         context = ContextParallel(None, fragments)

@@ -3,6 +3,8 @@
 recurrence written in torch in float64, where a GPU is there on it too; and chunk_backward on NumPy
 arrays against central differences of the float64 recurrence."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import sluice
@@ -78,26 +80,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 from fla_functions import call, is_delta, rows_of
 from gradient_checks import DEVICES, LIMITS, check
 
-
-def recurrence(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, linear=False):
-    """conftest's delta_rule as torch operations that autograd records: (o, final state)."""
-    ratio = v.shape[2] // q.shape[2]
-    if l2:
-        q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
-    q, k = (x.repeat_interleave(ratio, 2) for x in (q, k))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    s = q.new_zeros(q.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state
-    rows = []
-    for t in range(q.shape[1]):
-        if g is not None:
-            s = s * (g[:, t, :, :, None] if g.ndim == 4 else g[:, t, :, None, None]).exp()
-        write = v[:, t]
-        if not linear:
-            write = write - torch.einsum("bhkv,bhk->bhv", s, k[:, t])
-            write = write if beta is None else write * beta[:, t, :, None]
-        s = s + torch.einsum("bhk,bhv->bhkv", k[:, t], write)
-        rows.append(scale * torch.einsum("bhkv,bhk->bhv", s, q[:, t]))
-    return torch.stack(rows, 1), s
+recurrence = partial(delta_rule, xp=torch)
 
 
 @pytest.mark.parametrize("device", DEVICES)

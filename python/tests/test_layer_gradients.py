@@ -7,14 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 import sluice
-from conftest import error
+from conftest import causal_conv, error, norm_gated
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 from gradient_checks import DEVICES, check
 from operator_scenes import as_tensors, layer_inputs
 
-functional = torch.nn.functional
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
@@ -23,18 +22,8 @@ def normal(*shapes):
     return [r.standard_normal(shape, np.float32) for shape in shapes]
 
 
-def convolution(x, weight, bias=None, state=None):
-    """causal_conv1d of [B,T,D] by torch's own: (out with SiLU, final state)."""
-    state = x.new_zeros(x.shape[0], x.shape[2], weight.shape[1] - 1) if state is None else state
-    rows = torch.cat([state, x.transpose(1, 2)], 2)
-    kept = rows[:, :, state.shape[2] - weight.shape[1] + 1 :]
-    out = functional.conv1d(kept, weight[:, None], bias, groups=weight.shape[0])
-    return functional.silu(out).transpose(1, 2), rows[:, :, rows.shape[2] - state.shape[2] :]
-
-
-def gated_norm(x, z, weight, activation):
-    rstd = (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
-    return x * rstd * weight * (functional.silu(z) if activation == "silu" else z.sigmoid())
+convolution = partial(causal_conv, silu=True, xp=torch)
+gated_norm = partial(norm_gated, xp=torch)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -71,7 +60,7 @@ def test_gated_norm(device, dtype, activation):
         return [sluice.gated_rms_norm(*given, activation=activation)]
 
     def theirs(*given):
-        return [gated_norm(*given, activation)]
+        return [gated_norm(*given, activation=activation)]
 
     check(normal((2, 30, 4, 64), (2, 30, 4, 64), 64), ours, theirs, device, dtype, LIMITS[dtype])
 
@@ -81,7 +70,7 @@ def test_gradients_of_what_is_wanted_alone_and_of_sums(device):
     x, z, weight = (torch.randn(s, device=device) for s in ((6, 32), (6, 32), (32,)))
     weight.requires_grad_()
     sluice.gated_rms_norm(x, z, weight).sum().backward()  # a gradient of stride 0
-    expected = gated_norm(x, z, weight.detach().requires_grad_(), "silu")
+    expected = gated_norm(x, z, weight.detach())
     assert error(
         weight.grad.cpu().numpy(), (expected.detach() / weight.detach()).sum(0).cpu().numpy()
     ) < 1e-5
