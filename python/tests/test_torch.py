@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 
 import sluice
 from fla_functions import chunk, steps
+from operator_scenes import as_tensors, scenes
 
 
 def tensors(x):
@@ -122,30 +123,17 @@ def test_export(inputs, strict):
         assert torch.equal(found, Module()(*tensors(inputs)))
 
 
-@pytest.mark.parametrize("op", ["chunk_forward", "chunk_forward_", "recurrent_step", "recurrent_step_"])
-def test_opcheck_of_the_delta_rule(op):
-    x = Inputs(T=4)
-    q, k, v, g, beta = tensors(x)
-    state = torch.from_numpy(x.state)
-    arguments = dict(q=q, k=k, v=v, gate=g, beta=beta, o=torch.empty_like(v), qk_norm="l2",
-                     initial_state=state)
-    if op == "chunk_forward_":
-        arguments["final_state_is_initial"] = True
-    elif not op.endswith("_"):
-        arguments["final_state"] = torch.empty_like(state)
-    torch.library.opcheck(getattr(torch.ops.sluice, op).default, (), arguments)
+ONE_OF_EACH = {op: arguments for _, op, _, arguments in reversed(scenes())}
+IN_PLACE = ["chunk_forward", "recurrent_step", "causal_conv1d", "layer_prefill", "layer_decode"]
 
 
-def test_opcheck_of_conv_and_norm():
-    x, weight, state = torch.randn(2, 9, 24), torch.randn(24, 4), torch.randn(2, 24, 3)
-    out = torch.empty_like(x)
-    ops = torch.ops.sluice
-    torch.library.opcheck(ops.gated_rms_norm.default, (), dict(
-        x=x, z=x.clone(), weight=torch.randn(24), out=out, activation="silu"))
-    torch.library.opcheck(ops.causal_conv1d.default, (), dict(
-        x=x, weight=weight, out=out, initial_state=state, final_state=state.clone()))
-    torch.library.opcheck(ops.causal_conv1d_.default, (), dict(
-        x=x, weight=weight, out=out, initial_state=state, final_state_is_initial=True))
+@pytest.mark.parametrize("op, in_place", [*((op, False) for op in ONE_OF_EACH), *((op, True) for op in IN_PLACE)])
+def test_opcheck(op, in_place):
+    given = as_tensors(ONE_OF_EACH[op])
+    for name in [name for name in given if in_place and name.endswith(("final", "final_state"))]:
+        del given[name]
+        given[f"{name}_is_initial"] = True
+    torch.library.opcheck(getattr(torch.ops.sluice, op + "_" * in_place).default, (), given)
 
 
 def test_rows_behind_the_last_sequence_are_zeros(inputs):
