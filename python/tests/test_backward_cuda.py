@@ -6,16 +6,14 @@ and what lies around outputs stays so. Run by scripts/test_python_cuda.sh."""
 import re
 
 import pytest
+from cuda_checks import torch
 
-torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
-if not torch.cuda.is_available():
-    pytest.skip("no GPU that torch can use", allow_module_level=True)
+pytestmark = pytest.mark.cuda
 
 import backward_model as model
 import sluice
 from sluice import ops
 
-pytestmark = pytest.mark.cuda
 D = 128
 GUARD = 4096  # numbers before and behind an output that nobody may write
 OUTPUTS = ("dq", "dk", "dv", "dgate", "dbeta", "d_initial_state")

@@ -8,13 +8,9 @@ import pathlib
 
 import numpy as np
 import pytest
-from conftest import Inputs, delta_rule, error
-
-torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
-if not torch.cuda.is_available():
-    pytest.skip("no GPU that torch can use", allow_module_level=True)
-
 import sluice
+from conftest import Inputs, delta_rule, error
+from cuda_checks import nothing_waits, recorded, torch
 from fla_functions import chunk, steps
 from operator_scenes import as_tensors, layer_inputs
 from sluice import ops
@@ -172,16 +168,9 @@ def test_no_call_waits_for_the_device():
     slots = torch.tensor([1, 0], device="cuda")
     cu_seqlens = torch.tensor([0, 10, 64], device="cuda")
     packed = [t[:1] for t in parts]
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        torch.cuda._sleep(100_000_000)
+    with nothing_waits():
         chunk(packed, cu_seqlens=cu_seqlens)
         steps(step, initial_state=state, final_state=state, read_slots=slots)
-        assert not torch.cuda.current_stream().query(), "a call waited"
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-        torch.cuda.synchronize()
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 200])
@@ -191,24 +180,17 @@ def test_graphs(tokens):
     start = torch.from_numpy(x.state).cuda()
     state, out = start.clone(), torch.empty_like(rows[2])
 
-    def call():
-        steps(rows, initial_state=state, final_state=state, out=out)
-
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        call()
-    torch.cuda.synchronize()
-    expected_o = out.clone()
-    expected_s = state.clone()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    for _ in range(3):
+    def step():
         state.copy_(start)
+        steps(rows, initial_state=state, final_state=state, out=out)
+        return out, state
+
+    expected, graph, _ = recorded(step)
+    for _ in range(3):
         out.fill_(float("nan"))
         graph.replay()
         torch.cuda.synchronize()
-        assert torch.equal(out, expected_o) and torch.equal(state, expected_s)
+        assert torch.equal(out, expected[0]) and torch.equal(state, expected[1])
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

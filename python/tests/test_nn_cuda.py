@@ -6,16 +6,14 @@ import copy
 
 import pytest
 from conftest import error
+from cuda_checks import nothing_waits, recorded, torch
 
-torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
-if not torch.cuda.is_available():
-    pytest.skip("no GPU that torch can use", allow_module_level=True)
+pytestmark = pytest.mark.cuda
 
 import sluice.nn
 from nn_layers import PACKINGS, assert_near, check_layer_operator, check_operators
 from sluice.nn import functional
 
-pytestmark = pytest.mark.cuda
 # NUM: of bfloat16 against float32 arithmetic on the same rounded values. Gradients of gates' parameters are sums of
 # terms of both signs, of which rounding takes more.
 LIMIT, GATES = 2e-2, 6e-2
@@ -30,20 +28,6 @@ def layer_and_input(packing="flat", dtype=torch.bfloat16, tokens=200, **options)
 def gradients(layer, x, call=None):
     out = (layer if call is None else call)(x)
     return [out, *torch.autograd.grad(out.float().square().sum(), [x, *layer.parameters()])]
-
-
-def recorded(step):
-    """What a second call of step gave, a graph of one more, and where the graph's results are."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-        expected = [t.clone() for t in step()]
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            found = step()
-    return expected, graph, found
 
 
 def assert_same(found, expected):
@@ -120,15 +104,8 @@ def test_a_sequence_s_gradients_do_not_depend_on_its_neighbours():
 def test_no_step_waits_for_the_device():
     layer, x = layer_and_input()
     gradients(layer, x)
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        torch.cuda._sleep(200_000_000)
+    with nothing_waits(200_000_000):
         gradients(layer, x)
-        assert not torch.cuda.current_stream().query(), "a call waited"
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-        torch.cuda.synchronize()
 
 
 def test_autocast_trains():
