@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures gradients: those of the package's functions by torch's autograd against autograd of the
 recurrence written in torch in float64, where a GPU is there on it too; and chunk_backward on NumPy
-arrays against central differences of the float64 recurrence."""
+arrays against central differences of the float64 recurrence. And the float64 gradients that long sequences are judged
+by on a GPU (backward_model.py, test_backward_cuda.py): against the library's reference token by token, and their two
+ways against each other."""
 
 from functools import partial
 
@@ -77,6 +79,7 @@ def test_cases_of_gradients_are_run_and_judged(layout):
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
+import backward_model as model
 from fla_functions import call, is_delta, rows_of
 from gradient_checks import DEVICES, LIMITS, check
 
@@ -209,32 +212,44 @@ def test_what_has_no_backward_pass_is_refused_by_name():
     assert torch.equal(state, torch.from_numpy(x.state))
 
 
-def gradients_of(run, x):
+TINY = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
+
+
+def leaves():
+    return [torch.from_numpy(a.copy()).requires_grad_() for a in TINY.arguments()]
+
+
+def gradients_of(run):
     """Gradients of a weighted sum of what run(leaves) returns."""
-    given = [torch.from_numpy(a.copy()).requires_grad_() for a in x.arguments()]
+    given = leaves()
     o = run(*given)
     (o * torch.arange(o.numel(), dtype=o.dtype).view(o.shape)).sum().backward()
     return [t.grad for t in given]
 
 
-def test_an_output_that_is_a_view_changes_its_base():
-    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
-    buffer = torch.ones(2, *x.v.shape)
+def into_a_view(*given):
+    """An output that is a view changes its base."""
+    buffer = torch.ones(2, *given[2].shape)
+    o, _ = sluice.chunk_gated_delta_rule(*given, out=buffer[1])
+    assert o.requires_grad and buffer.requires_grad and buffer._version == 1
+    return buffer[1]
 
-    def into_a_view(*given):
-        o, _ = sluice.chunk_gated_delta_rule(*given, out=buffer[1])
-        assert o.requires_grad and buffer.requires_grad and buffer._version == 1
-        return buffer[1]
 
-    expected = gradients_of(lambda *given: sluice.chunk_gated_delta_rule(*given)[0], x)
-    for found, wanted in zip(gradients_of(into_a_view, x), expected):
-        assert torch.equal(found, wanted)
+def by_keywords(*given):
+    o = torch.empty_like(given[2])
+    sluice._kinds.entry("chunk_forward", o)(o=o, **dict(zip(("q", "k", "v", "gate", "beta"), given)))
+    return o
+
+
+@pytest.mark.parametrize("call", [into_a_view, by_keywords])
+def test_calls_in_another_way_are_recorded_too(call):
+    expected = gradients_of(lambda *given: sluice.ops.chunk_forward(*given))
+    assert all(map(torch.equal, gradients_of(call), expected))
 
 
 def test_an_output_that_is_given_is_the_result():
-    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
-    given = [torch.from_numpy(a).requires_grad_() for a in x.arguments()]
-    out, final = torch.empty(x.v.shape), torch.empty(1, 2, 8, 8)
+    given = leaves()
+    out, final = torch.empty(TINY.v.shape), torch.empty(1, 2, 8, 8)
     o, state = sluice.chunk_gated_delta_rule(*given, out=out, final_state=final)
     assert o is out and state is final and out.grad_fn is final.grad_fn is not None
     assert out._version == final._version == 1
@@ -245,10 +260,9 @@ def test_an_output_that_is_given_is_the_result():
 
 
 def test_outputs_that_autograd_cannot_take_are_refused():
-    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
-    given = [torch.from_numpy(a).requires_grad_() for a in x.arguments()]
+    given = leaves()
     with torch.inference_mode():
-        out = torch.zeros(x.v.shape)
+        out = torch.zeros(TINY.v.shape)
     with pytest.raises(sluice.Unsupported, match=r"o.is_inference\(\) = True, expected False"):
         sluice.chunk_gated_delta_rule(*given, out=out)
     with pytest.raises(sluice.Unsupported, match="o = ndarray, expected a torch tensor"):
@@ -258,24 +272,65 @@ def test_outputs_that_autograd_cannot_take_are_refused():
     assert not out.any()
 
 
-def test_a_call_by_keywords_is_recorded_too():
-    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
-    names = ("q", "k", "v", "gate", "beta")
-
-    def by_keywords(*given):
-        o = torch.empty(x.v.shape)
-        sluice._kinds.entry("chunk_forward", o)(o=o, **dict(zip(names, given)))
-        return o
-
-    expected = gradients_of(lambda *given: sluice.ops.chunk_forward(*given), x)
-    for found, wanted in zip(gradients_of(by_keywords, x), expected):
-        assert torch.equal(found, wanted)
-
-
 def test_gradients_have_no_gradients():
-    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
-    given = [torch.from_numpy(a).requires_grad_() for a in x.arguments()]
+    given = leaves()
     o, _ = sluice.chunk_gated_delta_rule(*given)
     first = torch.autograd.grad(o.square().sum(), given, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first[0].sum().backward()
+
+
+# ---------------------------------------------------------------- what long sequences are judged by ----
+
+
+def draw(tokens, delta, K=32, H=2, HV=6):
+    torch.manual_seed(tokens)
+    q, k = (torch.randn(tokens, H, K) for _ in range(2))
+    v, d_o = (torch.randn(tokens, HV, K) for _ in range(2))
+    g, beta = -torch.rand(tokens, HV), torch.rand(tokens, HV) if delta else None
+    return q, k, v, g, beta, d_o, *(torch.randn(HV, K, K) for _ in range(2))
+
+
+def from_the_library(q, k, v, g, beta, d_o, initial, d_final):
+    parts = [None if x is None else x[None] for x in (q, k, v, g, beta)]
+    found = sluice.ops.chunk_backward(
+        *parts, d_o=d_o[None], initial_state=initial[None], d_final_state=d_final[None], qk_norm="l2",
+        rule="linear_attention" if beta is None else "gated_delta", implementation="reference",
+    )  # fmt: skip
+    rows = (found.q, found.k, found.v, found.gate, found.beta, found.initial_state)
+    return {name: x[0] for name, x in zip(model.NAMES, rows) if x is not None}
+
+
+def near_by_name(found, expected, limit):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        assert error(found[name].numpy(), expected[name].numpy()) < limit, name
+
+
+@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("tokens", [1, 64, 150])
+def test_exact_gradients_are_the_reference_s(tokens, delta):
+    given = draw(tokens, delta)
+    near_by_name(model.exact(*given), from_the_library(*given), 1e-7)  # the reference stores float32
+
+
+@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("tokens", [1, 64, 150])
+def test_without_rounding_both_ways_are_the_same(tokens, delta):
+    given = draw(tokens, delta)
+    near_by_name(model.rounded(*given, torch.float64), model.exact(*given), 1e-12)
+
+
+@pytest.mark.parametrize("delta", [True, False])
+def test_gradients_are_linear(delta):
+    given = draw(150, delta)
+    near_by_name(model.rounded_at(1.3, *given, torch.float64), model.exact(*given), 1e-12)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_roundings_are_those_of_16_bits(factor):
+    given = draw(200, True)
+    expected = model.exact(*given)
+    for io, low, high in ((torch.bfloat16, 1e-3, 8e-3), (torch.float16, 1e-4, 1e-3)):
+        for name, found in model.rounded_at(factor, *given, io).items():
+            assert low < error(found.numpy(), expected[name].numpy()) < high, (io, name)
