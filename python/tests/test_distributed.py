@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures context parallelism: tables of fragments, ranks simulated in one process, and real groups of
-2, 3 and 4 processes over gloo, against one rank."""
+2, 3 and 4 processes over gloo, against one rank; and that ranks which do not agree, or of which one fails, all get an
+error."""
 
 import dataclasses
 import json
@@ -12,21 +13,9 @@ from processes import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
+import distributed_cases as cases
 import sluice
-from distributed_cases import (
-    LAYOUTS,
-    LENGTHS,
-    RULES,
-    assert_all_near,
-    assert_near,
-    inputs,
-    loss_weights,
-    one_rank,
-    own_rank,
-    part_of,
-    simulated_ranks,
-    tables,
-)
+from distributed_cases import LAYOUTS, LENGTHS, RULES, assert_near, inputs
 from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks, bench
 from sluice.distributed.rule import OPTIONS, TENSORS
 from sluice.engines import fla
@@ -57,9 +46,9 @@ def test_tables_are_whole_and_rows_return(layout, ranks):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_simulated_ranks_give_what_one_gives(rule, ranks, layout):
     x, options = inputs(sum(LENGTHS), len(LENGTHS), **RULES[rule])
-    d_o, d_final = loss_weights(x, options, len(LENGTHS))
-    found = simulated_ranks(SimulatedRanks(LAYOUTS[layout](ranks)), x, options, d_o, d_final)
-    assert_all_near(found, one_rank(x, options, LENGTHS, d_o, d_final))
+    d_o, d_final = cases.loss_weights(x, options, len(LENGTHS))
+    found = cases.simulated_ranks(SimulatedRanks(LAYOUTS[layout](ranks)), x, options, d_o, d_final)
+    cases.assert_all_near(found, cases.one_rank(x, options, LENGTHS, d_o, d_final))
 
 
 def assert_all_equal(results):
@@ -81,7 +70,7 @@ def test_bits_depend_on_no_rank_count():
         Fragments.balanced(lengths, 4, multiple=leaf),
     ):
         simulated = SimulatedRanks(fragments, split="length", split_value=leaf)
-        results.append(simulated_ranks(simulated, x, options, d_o))
+        results.append(cases.simulated_ranks(simulated, x, options, d_o))
     assert_all_equal(results)
 
 
@@ -95,10 +84,10 @@ def forgetful(T):
 
 def test_heads_that_forget_send_no_matrix():
     x, options = forgetful(400)
-    d_o, d_final = loss_weights(x, options, 1)
+    d_o, d_final = cases.loss_weights(x, options, 1)
     fragments = Fragments.contiguous([400], 4)
     ranks = [SimulatedRanks(fragments, transitions=transitions) for transitions in (None, 4, 2)]
-    assert_all_equal([simulated_ranks(simulated, x, options, d_o, d_final) for simulated in ranks])
+    assert_all_equal([cases.simulated_ranks(simulated, x, options, d_o, d_final) for simulated in ranks])
     for transitions in (0, 1):
         with pytest.raises(sluice.InvalidArgument, match=f"transitions = {transitions}, expected 2 at least"):
             SimulatedRanks(fragments, transitions=transitions).forward(x, **options)
@@ -117,10 +106,10 @@ def test_rows_that_run_during_the_exchange_are_the_same(layout):
         early = sum(begin < end for begin, end in runs)
         assert overlap or early == 0
     assert early >= 3
-    expected = one_rank(x, options, LENGTHS, d_o)
+    expected = cases.one_rank(x, options, LENGTHS, d_o)
     del expected["final"]
     for found in results:
-        assert_all_near(found, expected)
+        cases.assert_all_near(found, expected)
 
 
 def test_leaves_must_end_where_fragments_do():
@@ -134,10 +123,10 @@ def test_leaves_must_end_where_fragments_do():
 def same_as_one(rank, ranks):
     for layout, rule in zip([*LAYOUTS, *LAYOUTS], RULES):
         x, options = inputs(sum(LENGTHS), len(LENGTHS), **RULES[rule])
-        weights = tuple(loss_weights(x, options, len(LENGTHS)))
+        weights = tuple(cases.loss_weights(x, options, len(LENGTHS)))
         context = ContextParallel(None, LAYOUTS[layout](ranks))
-        whole = one_rank(x, options, LENGTHS, *weights)
-        assert_all_near(own_rank(context, x, options, *weights), part_of(whole, context.fragments, rank), rule)
+        expected = cases.part_of(cases.one_rank(x, options, LENGTHS, *weights), context.fragments, rank)
+        cases.assert_all_near(cases.own_rank(context, x, options, *weights), expected, rule)
 
 
 @dataclasses.dataclass
@@ -182,7 +171,7 @@ def fla_functions(rank, ranks):
         (fla.chunk_kda, kda, cut, theirs),
     ):
         whole, _ = getattr(sluice, call.__name__)(*rows.values())
-        o, state = call(*part_of(rows, fragments, rank).values(), cp_context=context)
+        o, state = call(*cases.part_of(rows, fragments, rank).values(), cp_context=context)
         assert state is None
         assert_near(o, fragments.take(whole, rank), call.__name__)
     off = FlaContext(group=None, cu_seqlens=None)
@@ -200,7 +189,7 @@ def convolution(rank, ranks):
     parts = expected_x.split(lengths, 1)
     expected = torch.cat([causal_conv(part, weight, bias, silu=True, xp=torch)[0] for part in parts], 1)
     (expected * d_out).sum().backward()
-    for fragments in tables(lengths, ranks):
+    for fragments in cases.tables(lengths, ranks):
         context = ContextParallel(None, fragments)
         own = fragments.take(x, rank).clone().requires_grad_()
         out = context.causal_conv1d(own, weight, bias, activation="silu")
@@ -213,7 +202,7 @@ def bytes_sent(rank, ranks):
     """Bytes on the wire: of all matrices, of those of two heads, and an error where these are too few."""
     x, options = forgetful(100 * ranks)
     fragments = Fragments.contiguous([100 * ranks], ranks)
-    own = part_of(x, fragments, rank)
+    own = cases.part_of(x, fragments, rank)
     own["q"].requires_grad_()
     agreement = 12 * 8
     sent = {}
@@ -245,7 +234,7 @@ def operators(rank, ranks):
     fragments = Fragments.zigzag(LENGTHS, ranks)
     context = ContextParallel(None, fragments, transitions=4)
     x, options = inputs(sum(LENGTHS), len(LENGTHS), raw=True)
-    own = part_of(x, fragments, rank)
+    own = cases.part_of(x, fragments, rank)
     tensors = [own[name].requires_grad_() for name in TENSORS]
     chosen = [options.get(name) for name in OPTIONS]
     ops = torch.ops.sluice
@@ -265,6 +254,79 @@ def test_processes_give_what_one_gives(task, ranks):
 
 def test_operators_are_what_torch_asks_for():
     assert together(operators, 1) == {0: None}
+
+
+# ------------------------------------------------------------------------ ranks that do not agree ----
+
+
+def start(rank, ranks, lengths=(128,), missing=0, **settings):
+    """(context, tensors, options) of a rank, which lacks some rows."""
+    fragments = Fragments.contiguous(list(lengths), ranks)
+    return ContextParallel(None, fragments, **settings), *inputs(fragments.tokens(rank) - missing, 1, initial=False)
+
+
+def other_table(rank, ranks):
+    context, x, options = start(rank, ranks, [64, 64] if rank == 1 else [128])
+    context.chunk_forward(**x, **options)
+
+
+def other_sizes(rank, ranks):
+    context, x, options = start(rank, ranks)
+    if rank == 1:
+        x["v"] = x["v"][..., :8].contiguous()
+    context.chunk_forward(**x, **options)
+
+
+def other_options(rank, ranks):
+    context, x, options = start(rank, ranks)
+    context.chunk_forward(**x, **options, scale=0.5 if rank == 1 else 1.0)
+
+
+def one_fails(rank, ranks):
+    context, x, options = start(rank, ranks, check="always")
+    context.chunk_forward(**x, **options)
+    if rank == 1:
+        x["k"] = x["k"].double()
+    context.chunk_forward(**x, **options)
+
+
+def wrong_rows(rank, ranks):
+    context, x, options = start(rank, ranks, missing=rank == 0)
+    context.chunk_forward(**x, **options)
+
+
+def halo_rows(rank, ranks):
+    context, x, _ = start(rank, ranks, missing=rank == 0)
+    context.causal_conv1d(torch.randn(1, x["v"].shape[1], 6), torch.randn(6, 4))
+
+
+def two_calls(rank, ranks):
+    """One rank convolves while the others run the rule."""
+    context, x, options = start(rank, ranks)
+    if rank == 1:
+        context.halo(x["v"].flatten(2), 4)
+    else:
+        context.chunk_forward(**x, **options)
+
+
+@pytest.mark.parametrize(
+    "task, own, others",
+    [
+        (other_table, "InvalidArgument: ContextParallel: fragments = ", "fragments = "),
+        (other_sizes, "InvalidArgument: ContextParallel: V = ", "V = 8 on rank 1, expected 24"),
+        (other_options, "InvalidArgument: ContextParallel: options = ", "options = "),
+        (one_fails, "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
+        (wrong_rows, "", "failed"),
+        (halo_rows, "InvalidArgument: ContextParallel: x.shape, width = (1, 41, 6), 4, expected [1, 42, D]", "failed"),
+        (two_calls, "InvalidArgument: ContextParallel: call ", "ContextParallel: call "),
+    ],
+)
+def test_a_mismatch_is_an_error_on_all_ranks(task, own, others):
+    found = together(task, 3)
+    assert all(message is not None for message in found.values()), found
+    failing = 0 if task in (wrong_rows, halo_rows) else 1
+    assert found[failing].startswith(own), found
+    assert others in found[2], found
 
 
 def test_the_benchmark_writes_its_record_as_a_whole(tmp_path, monkeypatch):
