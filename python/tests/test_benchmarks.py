@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures benchmarks that compare with peers, on a CPU. backward_peers.py with stand-ins of the peers and the clock: a
+"""Measures benchmarks of calls, on a CPU. backward_peers.py with stand-ins of the peers and the clock: a
 peer's wrong gradient is seen, one that is not here or refuses says why, and FLA is kept from handing its call to
-FlashQLA. long_row_errors.py on short rows: ours is near, a rival that drops a state is seen under slow gates."""
+FlashQLA. long_row_errors.py on short rows: ours is near, a rival that drops a state is seen under slow gates. And
+host_time.py and host_time_peers.py for a moment: what their records hold."""
 
 import importlib
 import json
 import os
+import subprocess
+import sys
 import types
 
 import pytest
-from conftest import benchmark
+from conftest import BENCHMARKS, benchmark
 
 torch = pytest.importorskip("torch")
 long_rows = benchmark("long_row_errors")
@@ -77,7 +80,7 @@ def test_fla_keeps_its_own_kernels(script, monkeypatch):
         return q, os.environ["FLA_FLASH_QLA"]
 
     for name in ("fla", "fla.ops", "fla.ops.gated_delta_rule"):
-        monkeypatch.setitem(__import__("sys").modules, name, types.ModuleType(name))
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule = rule
     assert script.rule_of("fla")(1) == (1, "0")
 
@@ -157,3 +160,64 @@ def test_an_unknown_rival_is_refused(capsys):
     with pytest.raises(SystemExit):
         long_rows.main(["--rows", "65x1/1", "--device", "cpu", "--rival", "fla,none,other"])
     assert "other is none of fla, flashqla, transformers" in capsys.readouterr().err
+
+
+def run(name, *options):
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
+
+
+def record_of(name, out, *options):
+    run(name, *options, "--commit", "none", "--out", str(out))
+    record = json.loads(out.read_text())
+    assert record["schema"] == f"sluice.bench.{name}/1" and record["commit"] == "none"
+    return record["rows"]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    return record_of("host_time", tmp_path_factory.mktemp("host") / "record.json", "--calls", "2", "--rounds", "3")
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory):
+    options = ["--device", "cpu", "--calls", "2", "--rounds", "3", "--heads", "1"]
+    return record_of("host_time_peers", tmp_path_factory.mktemp("peers") / "record.json", *options)
+
+
+def test_rows_have_times_and_a_unit(rows):
+    for row in rows:
+        assert 0 < row["us_min"] <= row["us"] and row["over_add"] > 0 and row["add_us"] > 0
+
+
+def test_every_kind_of_call_is_there(rows):
+    named = {(row["mode"], row["name"].partition(":")[0]) for row in rows}
+    for mode in ("inference", "grad"):
+        assert {(mode, kind) for kind in ("prefill", "key-wise", "step", "layer")} <= named
+    assert {("grad", "recorded"), ("grad", "backward"), ("numpy", "step")} <= named
+
+
+def test_every_library_has_rows_and_sluices_have_times(peers):
+    assert {row["peer"] for row in peers} == {"Sluice", "FLA", "FlashInfer", "cuDNN"}
+    ours = [row for row in peers if row["peer"] == "Sluice"]
+    test_rows_have_times_and_a_unit(ours)
+    assert len(ours) == 7
+    assert all(row["differs"] == 0 and row["first_s"] >= 0 and row["heads"] == 1 for row in ours)
+
+
+def test_a_peer_that_refuses_is_named_with_its_error(peers):
+    for row in peers:
+        if row["peer"] == "FlashInfer":  # needs a GPU wherever it is installed
+            assert "us" not in row and ":" in row["error"] and row["refused"] == {"1": row["error"]}
+
+
+def test_rows_that_the_time_leaves_out_say_so(tmp_path):
+    options = ["--device", "cpu", "--calls", "1", "--rounds", "2", "--only", "GDN prefill: Sluice", "--seconds", "0"]
+    (row,) = record_of("host_time_peers", tmp_path / "record.json", *options)
+    assert row["error"] == "not begun: the time was over" and row["peer"] == "Sluice"
+
+
+@pytest.mark.parametrize("name, device", [("host_time", "cuda"), ("host_time_peers", "cpu")])
+def test_help_has_examples(name, device):
+    told = run(name, "--help")
+    assert "examples:" in told and f"--device {device}" in told
