@@ -14,15 +14,14 @@ from sluice_tools.report import (
     build,
     charts,
     command,
+    ladder,
     manifest,
     page,
     records,
     speed_sections,
-    stages,
     tool,
 )
-from sluice_tools.report.progress import Progress
-from sluice_tools.report.state import State
+from sluice_tools.report.progress import Progress, State
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results/h200"
@@ -323,7 +322,7 @@ def test_workloads_are_commands_of_the_tool():
 def test_a_wrong_stage_is_found(monkeypatch):
     small = manifest.load()
     small["ladder"]["lengths"] = [{"name": "70", "lengths": [70, 3], "quick": True}]
-    right = stages.measure(small, "float32", "cpu", True)["rows"]
+    right = ladder.measure("stages", small, "float32", "cpu", True)["rows"]
     assert [row["stage"] for row in right][:2] == ["chunk_cumsum", "scaled_dot_kkt"]
     assert len(right) == 12 and all(row["passed"] for row in right)
     run = ops.chunk_stage
@@ -334,5 +333,5 @@ def test_a_wrong_stage_is_found(monkeypatch):
             arguments["A_inverse"][0, 72] = 0
 
     monkeypatch.setattr(ops, "chunk_stage", wrong)
-    rows = stages.measure(small, "float32", "cpu", True)["rows"]
+    rows = ladder.measure("stages", small, "float32", "cpu", True)["rows"]
     assert [row["tensor"] for row in rows if not row["passed"]] == ["A_inverse"]

@@ -6,7 +6,8 @@ recurrence."""
 import numpy as np
 import pytest
 from sluice_tools.cases import execute, judge
-from sluice_tools.report import ladder, manifest, stages
+from sluice_tools.cases.execute import STAGES
+from sluice_tools.report import ladder, manifest
 
 MANIFEST = manifest.load()
 SHORT = [item for item in ladder.items(MANIFEST, quick=True) if sum(item["lengths"]) <= 600]
@@ -17,7 +18,7 @@ SHORT = [item for item in ladder.items(MANIFEST, quick=True) if sum(item["length
 def test_ladder(item, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="bfloat16 on the host needs ml_dtypes")
-    case = ladder.build(
+    case = ladder.build_prefill(
         item, MANIFEST["ladder"]["heads"], dtype, MANIFEST["ladder"]["limits"][dtype]
     )
     verdicts = judge(case, execute(case, "cpu", "auto", dtype)[0])
@@ -29,15 +30,15 @@ def test_ladder(item, dtype):
 def test_stages_of_the_quick_report_pass(dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="bfloat16 on the host needs ml_dtypes")
-    rows = stages.measure(MANIFEST, dtype, "cpu", quick=True)["rows"]
-    assert {row["stage"] for row in rows} == set(stages.STAGES)
+    rows = ladder.measure("stages", MANIFEST, dtype, "cpu", quick=True)["rows"]
+    assert {row["stage"] for row in rows} == set(STAGES)
     assert [row for row in rows if not row["passed"]] == []
 
 
 @pytest.mark.parametrize("change", ["zeros", "shift", "heads", "state dropped", "last token"])
 def test_mutants_fall_off(change):
     item = {"name": "m", "lengths": [150, 300], "gates": "slow", "keys": "random"}
-    case = ladder.build(item, MANIFEST["ladder"]["heads"], "bfloat16", 1e-2)
+    case = ladder.build_prefill(item, MANIFEST["ladder"]["heads"], "bfloat16", 1e-2)
     results = {name: case.get(name).copy() for name in ("o", "final_state")}
     o = results["o"]
     if change == "zeros":

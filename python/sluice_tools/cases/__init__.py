@@ -5,8 +5,7 @@
 
 from ..check import Case, Verdict, judge, read_cases
 from .execute import execute
-from .self_check import answered, self_check_cases
-from .verify import Report, self_check, verify
+from .verify import Report, answered, self_check, self_check_cases, verify
 
 __all__ = [
     "Case",

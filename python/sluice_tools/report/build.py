@@ -13,17 +13,14 @@ import sluice
 from .. import cases
 from . import (
     environment,
-    first_call,
     ladder,
     manifest,
     peers,
     records,
-    stages,
     timing,
     tool,
 )
-from .progress import Progress
-from .state import State
+from .progress import Progress, State
 
 SCHEMA = "sluice.report/1"
 Part = tuple[str, Callable[[Callable[[float], None]], Any]]
@@ -63,16 +60,11 @@ class Plan:
     def parts(self) -> list[Part]:
         """(name, function of a progress callback) in the order in which they run."""
         listed: list[Part] = [("operators", _silent(self._operators))]
-        measures: dict[str, Callable[..., Any]] = {
-            "accuracy": ladder.measure,
-            "stages": stages.measure,
-            "gradients": functools.partial(ladder.measure, backwards=True),
-        }
         for dtype in self.manifest["ladder"]["limits"]:
-            for name, measure in measures.items():
-                asked = (self.manifest, dtype, self.device, self.quick)
-                listed.append((f"{name} {dtype}", functools.partial(measure, *asked)))
-        listed.append(("first call", _silent(first_call.measure, self.device)))
+            for what in ("accuracy", "stages", "gradients"):
+                asked = (what, self.manifest, dtype, self.device, self.quick)
+                listed.append((f"{what} {dtype}", functools.partial(ladder.measure, *asked)))
+        listed.append(("first call", _silent(timing.first_call, self.device)))
         if not self.speed:
             return listed
         for workload in self.manifest["workloads"]:

@@ -14,8 +14,7 @@ import sluice
 from .. import whole_file
 from ..counts import counted
 from . import build, charts, environment, page, sections, speed_sections, tool
-from .progress import Progress
-from .state import State
+from .progress import Progress, State
 
 _NO_ROWS = "Not measured, no record given."
 # What the page has: name, heading, who writes it, and what stands there where that is nothing.

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Climbs the accuracy ladder of the op manifest: prefill end to end, and its gradients, against the float64
-recurrence, at lengths around every chunk border, with gates that forget nothing or everything and with
-keys that are nearly parallel."""
+"""Climbs the accuracy ladder of the op manifest: prefill end to end and its gradients against the float64
+recurrence, the stages of the chunk form against their float64 twins, at lengths around every chunk border,
+with gates that forget nothing or everything and with keys that are nearly parallel."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from sluice import Unsupported
+from sluice import Unsupported, last_kernel
 
 from ..cases import answered, execute
-from ..check import Case, Verdict, judge
-from ..place import Array
+from ..cases.execute import IO, STAGES, run_stage
+from ..check import Case, Verdict, judge, relative
+from ..place import Array, Place
 
 _SEED = 20
+_CHUNK = 64
 # Token by token in float64 the reference takes seconds for more.
 _MOST_TOKENS_BACKWARDS = 1024
 
@@ -94,7 +96,7 @@ def rounded(array: Array, dtype: str) -> Array:
     return array.astype(dtype).astype(np.float32)
 
 
-def build(item: dict[str, Any], heads: dict[str, int], dtype: str, limit: float) -> Case:
+def build_prefill(item: dict[str, Any], heads: dict[str, int], dtype: str, limit: float) -> Case:
     """The case of an item with inputs rounded to `dtype` and the reference's answers, in double."""
     rng = np.random.default_rng([_SEED, sum(item["lengths"]), len(item["gates"])])
     lengths, tokens = item["lengths"], sum(item["lengths"])
@@ -116,7 +118,7 @@ def build(item: dict[str, Any], heads: dict[str, int], dtype: str, limit: float)
 
 def build_gradients(item: dict[str, Any], heads: dict[str, int], dtype: str, limit: float) -> Case:
     """The item's case as one of op `gradients`, with gradients of o and of the final states."""
-    forward = build(item, heads, dtype, limit)
+    forward = build_prefill(item, heads, dtype, limit)
     rng = np.random.default_rng(11)
     given = ("q", "k", "v", "g", "beta", "initial_state")
     tensors = {name: forward.get(name) for name in (*given, "cu_seqlens") if forward.get(name) is not None}
@@ -138,32 +140,100 @@ def row_of(verdict: Verdict) -> dict[str, Any]:
     return {**row, "limit": verdict.limits[0], "passed": verdict.passed}
 
 
+def _case_rows(case: Case, dtype: str, device: str) -> list[dict[str, Any]]:
+    try:
+        results, kernel = execute(case, device, "auto", dtype)
+    except Unsupported as refusal:
+        return [{"tensor": case.expected()[-1], "refused": str(refusal), "passed": False}]
+    return [{"kernel": kernel, **row_of(verdict)} for verdict in judge(case, results)]
+
+
+def _shapes(T: int, chunks: int, heads: dict[str, int]) -> dict[str, tuple[int, ...]]:
+    HV, K, V = (heads[name] for name in ("HV", "K", "V"))
+    return {
+        "g_cumsum": (1, T, HV),
+        "A": (1, T, HV, _CHUNK),
+        "A_inverse": (1, T, HV, _CHUNK),
+        "u": (1, T, HV, V),
+        "w": (1, T, HV, K),
+        "v_new": (1, T, HV, V),
+        "h": (1, chunks, HV, K, V),
+        "o": (1, T, HV, V),
+    }
+
+
+def _stage_rows(
+    item: dict[str, Any], heads: dict[str, int], dtype: str, device: str, limit: float
+) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(7)
+    lengths = item["lengths"]
+    T, chunks = sum(lengths), sum(-(-length // _CHUNK) for length in lengths)
+    shapes = _shapes(T, chunks, heads)
+    gates = gates_of(item["gates"], rng, T, heads["HV"])
+    tensors: dict[str, Any] = {
+        "q": rng.standard_normal((1, T, heads["H"], heads["K"])) * heads["K"] ** -0.5,
+        "k": keys_of(item["keys"], rng, (1, T, heads["H"], heads["K"])),
+        "v": rng.standard_normal((1, T, heads["HV"], heads["V"])),
+        "g": np.zeros((1, T, heads["HV"])) if gates is None else gates[None],
+        "beta": 1 / (1 + np.exp(-rng.standard_normal((1, T, heads["HV"])))),
+    }
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    twin, place = Place("cpu"), Place(device, dtype)
+
+    def run(stage: str, given: Any, outputs: tuple[str, ...], where: Place, implementation: str) -> Any:
+        made = {name: shapes[name] for name in outputs}
+        options = {"chunk_size": _CHUNK, "implementation": implementation}
+        return run_stage(stage, given, made, where, cu_seqlens=where.put(offsets, io=False), **options)
+
+    rows = []
+    for stage, (inputs, outputs, _) in STAGES.items():
+        given = {name: rounded(tensors[name], dtype if name in IO else "float32") for name in inputs}
+        truth = run(stage, given, outputs, twin, "reference")
+        tensors.update(truth)
+        try:
+            results = run(stage, given, outputs, place, "auto")
+        except Unsupported as refusal:
+            rows.append({"stage": stage, "tensor": "", "refused": str(refusal), "passed": False})
+            continue
+        kernel = last_kernel()
+        if stage == "cumsum_kkt" and device != "cpu":
+            # There A goes on from sums as they are stored, in float32: their rounding is no error
+            # of A's. CPU kernels go on with what they computed (sluice_chunk_stage_args).
+            sums = {"k": given["k"], "beta": given["beta"], "g_cumsum": results["g_cumsum"]}
+            truth |= run("scaled_dot_kkt", sums, ("A",), twin, "reference")
+        for name in outputs:
+            error = relative(*(np.asarray(found[name], np.float64) for found in (results, truth)))
+            row = {"stage": stage, "tensor": name, "kernel": kernel, "limit": limit, "passed": error <= limit}
+            rows.append({**row, "whole": error if np.isfinite(error) else None})
+    return rows
+
+
 def measure(
+    what: str,
     manifest: dict[str, Any],
     dtype: str,
     device: str,
     quick: bool,
     step: Callable[[float], None] = lambda share: None,
-    backwards: bool = False,
 ) -> dict[str, Any]:
-    """The ladder in one dtype: a row a tensor. backwards: its cases of up to 1024 tokens, a row a gradient,
-    judged as cases of op `gradients` are, the ladder's limit being theirs."""
+    """The ladder in one dtype: a row a tensor. what: "accuracy", prefill end to end; "stages", each on
+    inputs that the float64 twin made and that were rounded to `dtype`, so that errors do not add up along
+    the chain; "gradients", judged as cases of op `gradients` are, the ladder's limit being theirs."""
     ladder = manifest["ladder"]
     heads, limit = ladder["heads"], ladder["limits"][dtype]
     listed = list(items(manifest, quick))
-    if backwards:
+    if what == "gradients":
         listed = [item for item in listed if sum(item["lengths"]) <= _MOST_TOKENS_BACKWARDS]
     rows: list[dict[str, Any]] = []
-    kernels = set()
     for i, item in enumerate(listed):
         step(i / len(listed))
-        case = (build_gradients if backwards else build)(item, heads, dtype, limit)
-        common = {"case": case.name, "gates": item["gates"], "keys": item["keys"]}
-        try:
-            results, kernel = execute(case, device, "auto", dtype)
-        except Unsupported as refusal:
-            rows.append({**common, "tensor": case.expected()[-1], "refused": str(refusal), "passed": False})
-            continue
-        kernels.add(kernel)
-        rows += [{**common, **row_of(verdict)} for verdict in judge(case, results)]
-    return {"dtype": dtype, "limit": limit, "heads": heads, "kernels": sorted(kernels), "rows": rows}
+        if what == "stages":
+            found = _stage_rows(item, heads, dtype, device, limit)
+        else:
+            build = build_gradients if what == "gradients" else build_prefill
+            found = _case_rows(build(item, heads, dtype, limit), dtype, device)
+        rows += [{"case": item["name"], "gates": item["gates"], "keys": item["keys"], **row} for row in found]
+        if what == "stages" and all(row.get("refused") for row in rows):
+            break  # no kernels for this device: one case says so
+    kernels = sorted({row["kernel"] for row in rows if "kernel" in row})
+    return {"dtype": dtype, "limit": limit, "heads": heads, "kernels": kernels, "rows": rows}

@@ -103,6 +103,7 @@ def _worst_table(caption: str, rows: list[Row], keys: str, error: Callable[[Row]
         if done:
             worst = max(done, key=lambda row: error(row) / row["limit"])
             line |= {**worst, "error": error(worst), "name": f"{worst['tensor']}, {worst['case']}"}
+            line["kernel"] = ", ".join(sorted({row["kernel"] for row in done}))
             line["within"] = all(row["passed"] for row in done)
         lines.append(line)
     columns = {**page.named(f"{keys} kernel tensors limit"), "worst error": "error", "its case": "name"}

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures prefill and decode times by the Python package alone, for machines without the benchmark
 tool: wall time of calls, coarser than the tool's (host cost included, inputs warm). Records have
-the tool's schemas."""
+the tool's schemas. And what the first call of a process costs, in a fresh interpreter."""
 
+import json
 import statistics
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,37 @@ from . import environment, manifest
 _PROBE_BYTES = 1 << 27
 _PROBE_SIZE = 1024
 _COMMAND = "python -m sluice report, without the tool"
+# What a fresh interpreter runs for first_call().
+_PROGRAM = """
+import json, sys, time
+t0 = time.perf_counter()
+import numpy as np
+t1 = time.perf_counter()
+import sluice
+t2 = time.perf_counter()
+cuda = sys.argv[1] == "cuda"
+rng = np.random.default_rng(0)
+shape = (1, 256, 4, 128)
+host = [rng.standard_normal(shape, np.float32) for _ in range(3)]
+host += [-rng.random(shape[:3], np.float32), rng.random(shape[:3], np.float32)]
+wait = lambda: None
+if cuda:
+    import torch
+    torch.zeros(1, device="cuda")
+    wait = torch.cuda.synchronize
+    host = [torch.from_numpy(a).cuda() for a in host]
+    host[:3] = [a.bfloat16() for a in host[:3]]
+times = []
+for _ in range(9):
+    wait()
+    start = time.perf_counter()
+    sluice.chunk_gated_delta_rule(*host, use_qk_l2norm_in_kernel=True)
+    wait()
+    times.append(time.perf_counter() - start)
+print(json.dumps({"numpy_import": t1 - t0, "import": t2 - t1, "first": times[0],
+                  "second": times[1], "later": sorted(times[2:])[3],
+                  "kernel": sluice.last_kernel()}))
+"""
 
 
 def ceilings(place: Place) -> dict[str, Any]:
@@ -78,3 +112,15 @@ def measure(device: str, workload: dict[str, Any], quick: bool, commit: str) -> 
         "settings": {"dtype": dtype},
         "rows": rows,
     }
+
+
+def first_call(device: str) -> dict[str, Any]:
+    """Seconds: `import` of sluice (NumPy's own beside it), `first`, `second` and `later` calls of
+    a prefill of 256 tokens, 4 heads; on a GPU torch's context is there before. RuntimeError if the
+    process fails."""
+    command = [sys.executable, "-c", _PROGRAM, device]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
