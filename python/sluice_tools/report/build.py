@@ -11,15 +11,7 @@ from typing import Any
 import sluice
 
 from .. import cases
-from . import (
-    environment,
-    ladder,
-    manifest,
-    peers,
-    records,
-    timing,
-    tool,
-)
+from . import environment, ladder, manifest, peers, records, timing, tool
 from .progress import Progress, State
 
 SCHEMA = "sluice.report/1"
@@ -102,7 +94,7 @@ def run(
     results = {}
     begin = time.monotonic()
     for name, function in plan.parts():
-        progress.begin(name)
+        progress.step(name)
         kept = state.get(name)
         if kept is not None:
             results[name] = {**kept, "resumed": True}

@@ -24,25 +24,8 @@ class Progress:
         self._live = self._stream.isatty()
         self._start = time.monotonic()
 
-    def begin(self, text: str) -> None:
-        """Part `text` runs now."""
-        self._show(text)
-
-    def step(self, text: str, share: float) -> None:
+    def step(self, text: str, share: float = 0.0) -> None:
         """Part `text` is done to `share` (0 to 1); shown on terminals only."""
-        if self._live:
-            self._show(text, share)
-
-    def end(self, text: str, note: str = "") -> None:
-        """Part `text` is over."""
-        self._done += 1
-        if not self._live:
-            print(f"{self._done}/{self._total} {text}: {note or 'done'}", file=self._stream)
-        elif self._done == self._total:
-            self._show("done")
-            print(file=self._stream)
-
-    def _show(self, text: str, share: float = 0.0) -> None:
         if not self._live:
             return
         part = (self._done + share) / max(self._total, 1)
@@ -50,6 +33,15 @@ class Progress:
         seconds = time.monotonic() - self._start
         line = f"[{bar:-<{_WIDTH}}] {100 * part:3.0f} %  {seconds:4.0f} s  {text}"
         print(f"\r{line[:100]:100}", end="", file=self._stream, flush=True)
+
+    def end(self, text: str, note: str = "") -> None:
+        """Part `text` is over."""
+        self._done += 1
+        if not self._live:
+            print(f"{self._done}/{self._total} {text}: {note or 'done'}", file=self._stream)
+        elif self._done == self._total:
+            self.step("done")
+            print(file=self._stream)
 
 
 class State:

@@ -94,22 +94,18 @@ _SCHEMAS: dict[str, Callable[[Row, dict[str, Any]], Row]] = {
         "dtype": "bf16",
         "state": row["state"],
         "writes": row["writes"],
-        "cold": True,
         "bytes": row.get("bytes") if row.get("ring") else None,
     },
     "sluice.bench.parts/1": lambda row, record: {
         "op": _PARTS[row["op"]],
         "model": "in a layer" if row["op"] == "delta" else "bytes",
         "part": row["op"],
-        "shape": row["shape"],
-        "cold": True,
     },
     # A stage, the chain of all, its graph, the one-launch prefill, simple GLA: `part` says which.
     "sluice.bench.stages/1": lambda row, record: {
         "op": "chunk_stage",
         "part": row["what"],
         "C": row["C"],
-        "shape": row["shape"],
         "difference": row["difference"],
     },
     "sluice.bench.backward/1": lambda row, record: {
@@ -155,6 +151,8 @@ def _timed(row: Row, record: dict[str, Any]) -> Iterator[Row]:
         "low": _scaled(row[f"{unit}_min"], factor),
         "high": _scaled(row[f"{unit}_p90"], factor),
         "share": row.get("share_of_floor", row.get("share_of_copy")),
+        "cold": True if "share_of_copy" in row else None,
+        "shape": row.get("shape", ""),
         "peers": peers,
     }
     yield _row(row, factor * row[unit], **{**common, **_SCHEMAS[record["schema"]](row, record)})

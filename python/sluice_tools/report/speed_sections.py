@@ -9,6 +9,7 @@ from ..counts import counted
 from . import charts, page
 from .sections import Report, Row, figure
 
+Lines = dict[str, list[tuple[float, float]]]
 _MOST_LINES = 6
 
 
@@ -187,19 +188,21 @@ def decode(report: Report, draw: bool) -> str:
     return content
 
 
+def _bandwidth(draw: bool, ident: str, label: str, panels: dict[str, Lines], x: str, top: float | None) -> str:
+    """Curves of shares of the copy bandwidth, where there are any."""
+    some = [(title, lines) for title, lines in panels.items() if lines]
+    what = "share of copy bandwidth"
+    return figure(draw and bool(some), charts.lines, ident, label, some, x, what, top=top)
+
+
 def _curves(rows: list[Row], draw: bool, ident: str, title: str) -> str:
-    panels = []
-    for state in ("fp32", "bf16", "fp16"):
-        named: dict[str, list[tuple[float, float]]] = {}
-        for row in rows:
-            if row["state"] == state and row["share"] is not None:
-                named.setdefault(f"HV {row['HV']}", []).append((row["B"], row["share"]))
-        if named:
-            panels.append((f"states {state}", named))
+    panels: dict[str, Lines] = {f"states {state}": {} for state in ("fp32", "bf16", "fp16")}
+    for row in rows:
+        if row["share"] is not None:
+            lines = panels.setdefault(f"states {row['state']}", {})
+            lines.setdefault(f"HV {row['HV']}", []).append((row["B"], row["share"]))
     label = f"{title}: share of the copy bandwidth by sequences, states not in caches"
-    axes = ("sequences", "share of copy bandwidth")
-    content = figure(draw and bool(panels), charts.lines, ident, label, panels, *axes, top=1.05)
-    return content + _table(
+    return _bandwidth(draw, ident, label, panels, "sequences", 1.05) + _table(
         title, rows,
         lambda row: f"HV {row['HV']}, B {row['B']}, {row['state']}{'' if row['cold'] else ', in caches'}",
         "time", "GB/s", "share of copy", "error o", "peer", "its time", "ratio",
@@ -233,16 +236,14 @@ def layer(report: Report, draw: bool) -> str:
 
 
 def _layer_parts(rows: list[Row], draw: bool, ident: str) -> str:
-    named: dict[str, list[tuple[float, float]]] = {}
+    named: Lines = {}
     for row in rows:
         if row["B"] == 1 and row["T"] > 1 and (row["H"], row["HV"]) == (16, 32):
             name = f"{row['part']} {row['shape']}".strip()
             named.setdefault(name, []).append((row["T"], row["share"]))
     label = "Share of the copy bandwidth by tokens: convolution, norm, layer and its delta rule"
-    panels = [("16/32 heads", dict(list(named.items())[:_MOST_LINES]))]
-    axes = ("tokens", "share of copy bandwidth")
-    content = figure(draw and bool(named), charts.lines, ident, label, panels, *axes)
-    return content + _table(
+    panels = {"16/32 heads": dict(list(named.items())[:_MOST_LINES])}
+    return _bandwidth(draw, ident, label, panels, "tokens", None) + _table(
         "Parts of a layer", rows,
         lambda row: " ".join(f"{row['part']} {row['shape']} {_heads(row)} {row['T']} x {row['B']}".split()),
         "time", "GB/s", "share of copy", "kernel",
