@@ -10,7 +10,6 @@
 
 #include "fields.hpp"
 #include "recording.hpp"
-#include "types.hpp"
 #include "views.hpp"
 
 namespace sluice::python {

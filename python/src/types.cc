@@ -1,6 +1,6 @@
 // Examines types of tensors, and calls what torch declared in C without looking it up by name.
 // SPDX-License-Identifier: Apache-2.0
-#include "types.hpp"
+#include "views.hpp"
 
 #include <cstring>
 

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "types.hpp"
-
 namespace sluice::python {
 namespace {
 

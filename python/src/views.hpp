@@ -1,4 +1,5 @@
-// Takes tensors of any framework as views of the C interface, borrowed for the time of one call.
+// Takes tensors of any framework as views of the C interface, borrowed for the time of one call; remembers
+// how objects of each type are read, and asks tensors of torch what no view shows.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_VIEWS_HPP_
 #define SLUICE_PYTHON_VIEWS_HPP_
@@ -8,6 +9,26 @@
 #include "sluice/sluice.h"
 
 namespace sluice::python {
+
+/// How objects of one type are read.
+struct TypeEntry {
+  PyTypeObject* type;
+  const dlpack::ExchangeApi* api;    ///< null: by buffer or capsule
+  const PyGetSetDef* requires_grad;  ///< null: no attribute of C's
+  const PyMethodDef* is_neg;         ///< null: no method of C's
+  bool buffer;
+  bool recorded;  ///< tensors may ask for a gradient: they have requires_grad
+  bool lazy;      ///< tensors may be negated without their memory being so: they have is_neg()
+};
+
+/// The entry of the object's type, which is examined once.
+TypeEntry entry_of(PyObject* object) noexcept;
+
+/// Whether a tensor of torch asks for a gradient; false for anything else.
+bool asks_for_gradient(PyObject* object) noexcept;
+
+/// Whether the memory of a tensor of a lazy type has the other sign: 1, 0, or -1 with an exception.
+int is_negated(PyObject* object, const TypeEntry& entry) noexcept;
 
 /// Keeps what a call's views point to alive until the call is over, and knows its stream.
 class Borrowed {
