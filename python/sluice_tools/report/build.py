@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import time
 from collections.abc import Callable
@@ -119,19 +120,14 @@ def run(
 def assemble(plan: Plan, results: dict[str, Any], folders: list[pathlib.Path]) -> dict[str, Any]:
     """The report as JSON: results of this machine, then committed records; each row knows its
     source, each source says whether it is of here."""
-    sources: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
-
-    def add(record: dict[str, Any], here: bool, file: str) -> None:
-        sources.append(records.source_of(record, here, file))
-        rows.extend(records.rows_of(record, len(sources) - 1, plan.manifest))
-
-    for name, result in results.items():
-        if name.startswith("speed: ") and result["status"] == "done":
-            add(result["data"], True, "")
+    found = [
+        (result["data"], True, "")
+        for name, result in results.items()
+        if name.startswith("speed: ") and result["status"] == "done"
+    ]
     for folder in folders:
-        for file, record in records.read_folder(folder):
-            add(record, False, f"{folder.name}/{file}")
+        found += [(record, False, f"{folder.name}/{file}") for file, record in records.read_folder(folder)]
+    rows = [records.rows_of(record, i, plan.manifest) for i, (record, _, _) in enumerate(found)]
     return {
         "schema": SCHEMA,
         "version": sluice.__version__,
@@ -147,37 +143,29 @@ def assemble(plan: Plan, results: dict[str, Any], folders: list[pathlib.Path]) -
             for name, result in results.items()
             if name.startswith("speed: ")
         },
-        "sources": sources,
-        "rows": rows,
+        "sources": [records.source_of(*entry) for entry in found],
+        "rows": list(itertools.chain(*rows)),
         "summary": summary(results),
     }
 
 
 def summary(results: dict[str, Any]) -> dict[str, Any]:
     """Counts over the accuracy parts, the rows outside their limit, the parts that failed."""
-    checked = refused = 0
-    failing = []
-    for part, result in results.items():
-        data = result.get("data")
-        if (
-            result["status"] != "done"
-            or not isinstance(data, dict)
-            or "passed" not in (data.get("rows") or [{}])[0]
-        ):
-            continue
-        for row in data["rows"]:
-            if row.get("refused"):
-                refused += 1
-                continue
-            checked += 1
-            if not row["passed"]:
-                failing.append(_row_name(part, row, data))
-        refused += len(data.get("refused", {}))
+    judged = [
+        (part, result["data"])
+        for part, result in results.items()
+        if result["status"] == "done"
+        and isinstance(result.get("data"), dict)
+        and "passed" in (result["data"].get("rows") or [{}])[0]
+    ]
+    rows = [(part, row, data) for part, data in judged for row in data["rows"]]
+    checked = [entry for entry in rows if not entry[1].get("refused")]
+    failing = [_row_name(*entry) for entry in checked if not entry[1]["passed"]]
     broken = [name for name, result in results.items() if result["status"] == "failed"]
     return {
-        "tensors": checked,
+        "tensors": len(checked),
         "wrong": len(failing),
-        "refused": refused,
+        "refused": len(rows) - len(checked) + sum(len(data.get("refused", {})) for _, data in judged),
         "parts failed": broken,
         "failing": failing,
     }

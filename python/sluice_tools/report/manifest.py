@@ -12,15 +12,13 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.Mod: operator.mod,
     ast.FloorDiv: operator.floordiv,
-}
-_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -60,12 +58,13 @@ def evaluate(formula: str, symbols: dict[str, float]) -> float:
                 return number
             case ast.Name(id=name):
                 return symbols[name]
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return _BINARY[type(op)](value(left), value(right))
+            case (
+                ast.BinOp(left=left, op=op, right=right)
+                | ast.Compare(left=left, ops=[op], comparators=[right])
+            ) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(left), value(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -value(operand)
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-                return _COMPARE[type(op)](value(left), value(right))
             case ast.BoolOp(op=ast.And(), values=values):
                 return all(value(v) for v in values)
             case ast.BoolOp(op=ast.Or(), values=values):
