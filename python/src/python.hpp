@@ -9,30 +9,16 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <memory>
 #include <utility>
 
 namespace sluice::python {
 
-/// Owns one reference.
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(PyObject* object) noexcept : object_(object) {}
-  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Ref& operator=(Ref&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  Ref(const Ref&) = delete;
-  Ref& operator=(const Ref&) = delete;
-  ~Ref() { Py_XDECREF(object_); }
-  PyObject* get() const noexcept { return object_; }
-  PyObject* release() noexcept { return std::exchange(object_, nullptr); }
-  explicit operator bool() const noexcept { return object_ != nullptr; }
-
- private:
-  PyObject* object_ = nullptr;
+struct GiveBack {
+  void operator()(PyObject* object) const noexcept { Py_DECREF(object); }
 };
+/// Owns one reference.
+using Ref = std::unique_ptr<PyObject, GiveBack>;
 
 /// Holds `object` where another object was held.
 inline void hold(PyObject** place, PyObject* object) noexcept {

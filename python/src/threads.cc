@@ -25,8 +25,6 @@ using Task = void (*)(void* context, int64_t i);
 class Team {
  public:
   explicit Team(int threads) noexcept : size_(threads) {}
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
 
   ~Team() {
     {

@@ -150,16 +150,9 @@ def _case_rows(case: Case, dtype: str, device: str) -> list[dict[str, Any]]:
 
 def _shapes(T: int, chunks: int, heads: dict[str, int]) -> dict[str, tuple[int, ...]]:
     HV, K, V = (heads[name] for name in ("HV", "K", "V"))
-    return {
-        "g_cumsum": (1, T, HV),
-        "A": (1, T, HV, _CHUNK),
-        "A_inverse": (1, T, HV, _CHUNK),
-        "u": (1, T, HV, V),
-        "w": (1, T, HV, K),
-        "v_new": (1, T, HV, V),
-        "h": (1, chunks, HV, K, V),
-        "o": (1, T, HV, V),
-    }
+    widths = {"A": _CHUNK, "A_inverse": _CHUNK, "u": V, "w": K, "v_new": V, "o": V}
+    rows = {name: (1, T, HV, width) for name, width in widths.items()}
+    return {**rows, "g_cumsum": (1, T, HV), "h": (1, chunks, HV, K, V)}
 
 
 def _stage_rows(

@@ -23,28 +23,19 @@ _COMMAND = "python -m sluice report, without the tool"
 _PROGRAM = """
 import json, sys, time
 t0 = time.perf_counter()
-import numpy as np
+import numpy
 t1 = time.perf_counter()
 import sluice
 t2 = time.perf_counter()
-cuda = sys.argv[1] == "cuda"
-rng = np.random.default_rng(0)
-shape = (1, 256, 4, 128)
-host = [rng.standard_normal(shape, np.float32) for _ in range(3)]
-host += [-rng.random(shape[:3], np.float32), rng.random(shape[:3], np.float32)]
-wait = lambda: None
-if cuda:
-    import torch
-    torch.zeros(1, device="cuda")
-    wait = torch.cuda.synchronize
-    host = [torch.from_numpy(a).cuda() for a in host]
-    host[:3] = [a.bfloat16() for a in host[:3]]
+from sluice_tools import bench
+place = bench.place_on(sys.argv[1])
+call = bench.call_of(place, (1, 256), (4, 4), 128, decode=False)
 times = []
 for _ in range(9):
-    wait()
+    place.wait()
     start = time.perf_counter()
-    sluice.chunk_gated_delta_rule(*host, use_qk_l2norm_in_kernel=True)
-    wait()
+    call()
+    place.wait()
     times.append(time.perf_counter() - start)
 print(json.dumps({"numpy_import": t1 - t0, "import": t2 - t1, "first": times[0],
                   "second": times[1], "later": sorted(times[2:])[3],
