@@ -120,11 +120,8 @@ def run(
 def assemble(plan: Plan, results: dict[str, Any], folders: list[pathlib.Path]) -> dict[str, Any]:
     """The report as JSON: results of this machine, then committed records; each row knows its
     source, each source says whether it is of here."""
-    found = [
-        (result["data"], True, "")
-        for name, result in results.items()
-        if name.startswith("speed: ") and result["status"] == "done"
-    ]
+    speed = {name: result for name, result in results.items() if name.startswith("speed: ")}
+    found = [(result["data"], True, "") for result in speed.values() if result["status"] == "done"]
     for folder in folders:
         found += [(record, False, f"{folder.name}/{file}") for file, record in records.read_folder(folder)]
     rows = [records.rows_of(record, i, plan.manifest) for i, (record, _, _) in enumerate(found)]
@@ -135,13 +132,10 @@ def assemble(plan: Plan, results: dict[str, Any], folders: list[pathlib.Path]) -
         "quick": plan.quick,
         "device": environment.device_name(plan.facts),
         "environment": plan.facts,
-        "parts": {
-            name: result for name, result in results.items() if not name.startswith("speed: ")
-        },
+        "parts": {name: result for name, result in results.items() if name not in speed},
         "speed": {
             name: {key: value for key, value in result.items() if key != "data"}
-            for name, result in results.items()
-            if name.startswith("speed: ")
+            for name, result in speed.items()
         },
         "sources": [records.source_of(*entry) for entry in found],
         "rows": list(itertools.chain(*rows)),

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import sluice
-
 from .. import whole_file
 from ..counts import counted
 from . import build, charts, environment, page, sections, speed_sections, tool
@@ -58,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         whole_file.write(output, html_of(report, draw and not missing))
         return 0
     plan = build.Plan(
-        _device(arguments.device),
+        environment.best_device() if arguments.device == "auto" else arguments.device,
         arguments.quick,
         tool.find(arguments.tool),
         arguments.commit or os.environ.get("SLUICE_COMMIT") or "unknown",
@@ -99,13 +97,6 @@ def html_of(report: dict[str, Any], draw: bool) -> str:
     if not draw:
         lead += page.note(charts.available() or "Charts were left out (--no-charts).")
     return page.document(f"Sluice {report['version']} on {report['device']}", lead, found)
-
-
-def _device(choice: str) -> str:
-    if choice != "auto":
-        return choice
-    cuda = any(i["name"] == "cuda" and i["available"] for i in sluice.implementations())
-    return "cuda" if cuda and environment.gpu_name() else "cpu"
 
 
 def _tree() -> pathlib.Path | None:

@@ -60,6 +60,11 @@ def gpu_name() -> str | None:
     return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else None
 
 
+def best_device() -> str:
+    """"cuda" where the library has kernels for the GPU that torch can use, else "cpu"."""
+    return "cuda" if gpu_name() and "cuda" in sluice.info()["implementations"].split(", ") else "cpu"
+
+
 def describe(device: str, commit: str) -> dict[str, Any]:
     """The environment section: everything that a number may depend on."""
     facts: dict[str, Any] = {

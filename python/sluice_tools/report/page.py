@@ -38,10 +38,9 @@ def duration(seconds: float | None) -> str:
     """Seconds in the unit that suits."""
     if seconds is None:
         return "-"
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * factor >= 1 or unit == "us":
-            return f"{number(seconds * factor)} {unit}"
-    return "-"
+    scales = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
+    factor, unit = next((scale for scale in scales if seconds * scale[0] >= 1), scales[-1])
+    return f"{number(seconds * factor)} {unit}"
 
 
 def table(caption: str, columns: dict[str, Column], rows: Iterable[Any]) -> str:

@@ -57,12 +57,11 @@ def lead(report: Report) -> str:
     """What the page is, and its numbers in short."""
     summary = report["summary"]
     own = sum(1 for row in report["rows"] if report["sources"][row["source"]]["here"])
-    wrong = summary["wrong"]
     entries: dict[str, page.Cell] = {
         "measured on": report["device"],
         "sluice": report["version"],
         "tensors compared with float64": summary["tensors"],
-        "outside their limit": wrong,
+        "outside their limit": summary["wrong"],
         "not supported here": summary["refused"],
         "benchmark rows measured here": own,
         "rows from records of other runs": len(report["rows"]) - own,

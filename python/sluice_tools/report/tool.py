@@ -23,11 +23,9 @@ def find(given: str | None) -> pathlib.Path | None:
     found = shutil.which("sluice")
     if found and not _is_python(pathlib.Path(found)):
         return pathlib.Path(found)
-    for build in ("build/release", "build/cuda"):
-        path = pathlib.Path(__file__).resolve().parents[3] / build / "tools/sluice"
-        if path.is_file():
-            return path
-    return None
+    tree = pathlib.Path(__file__).resolve().parents[3]
+    builds = (tree / build / "tools/sluice" for build in ("build/release", "build/cuda"))
+    return next((path for path in builds if path.is_file()), None)
 
 
 def _is_python(path: pathlib.Path) -> bool:
