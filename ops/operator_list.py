@@ -13,7 +13,7 @@ def operator_list(operators, header):
 
 
 VIEW_FIELD = """
-/// Views of one pool may be one view. Of a pool that is updated in place only the first is given.
+/// Views of one pool may be one view.
 enum class Pool : uint8_t {{ kNone, {pools} }};
 
 /// What elements are.
@@ -28,6 +28,7 @@ struct ViewField {{
   Holds holds = Holds::kNumbers;
   uint8_t writers = 0;  ///< who writes it: nobody, kAlways, or stages, a bit each
   Pool pool = Pool::kNone;
+  uint16_t other = 0;  ///< where states are written; without it those of this view are, in place
 
   sluice_tensor* in(void* args) const noexcept {{
     return reinterpret_cast<sluice_tensor*>(static_cast<std::byte*>(args) + offset);
@@ -50,7 +51,7 @@ def argument_views(operators, expand, stages, header):
     body = [*VIEW_FIELD.format(pools=", ".join(map(pool_name, pools))).split("\n")]
     for args, views in expanded.items():
         body += ["", "template <>", f"inline constexpr ViewField kViews<{args}>[] = {{",
-                 *(f"    {view_row(args, view, stages)}," for view in views), "};"]
+                 *(f"    {view_row(args, view, views, stages)}," for view in views), "};"]
     return header("src/core/argument_views.hpp", "Lists the views of each operator's arguments.",
                   ["<cstddef>", "<cstdint>", "", '"sluice/sluice.h"'], "sluice::core", body)
 
@@ -59,12 +60,15 @@ def pool_name(pool):
     return "k" + "".join(part.capitalize() for part in pool.split("_"))
 
 
-def view_row(args, field, stages):
+def view_row(args, field, views, stages):
     holds = {"index": "kIndices", "mask": "kFlags"}.get(field["dtype"], "kNumbers")
     writers = "0" if field["role"] == "in" else "kAlways"
     if "made_by" in field:
         writers = str(sum(1 << i for i, stage in enumerate(stages) if stage["word"] in field["made_by"]))
-    values = [f"Holds::{holds}", writers, f"Pool::{pool_name(field['pool'])}" if "pool" in field else "0"]
+    other = field["path"].replace("initial", "final")
+    known = "pool" in field and other != field["path"] and other in (view["path"] for view in views)
+    values = [f"Holds::{holds}", writers, f"Pool::{pool_name(field['pool'])}" if "pool" in field else "0",
+              f"offsetof({args}, {other})" if known else "0"]
     while values and values[-1] in ("0", "Holds::kNumbers"):  # what members are without a value
         values.pop()
     return "{" + ", ".join([f'"{field["path"]}"', f"offsetof({args}, {field['path']})", *values]) + "}"

@@ -48,12 +48,12 @@ Status read_args(const char* op, const void* pointer, Args* args) noexcept {
 
 /// Refuses arguments of which something that is written overlaps another view.
 template <sluice_op kOp, class Args, class Problem>
-Status check_views(const char* op, const Args& args, const Problem& problem,
+Status check_views(const char* op, Args& args, const Problem& problem,
                    const sluice_workspace& workspace) noexcept {
   static_assert(std::size(kViews<Args>) <= kMostViews);
   if constexpr (kOp == SLUICE_OP_CHUNK_STAGE) {
-    const Args named = named_views(problem, args.rule);
-    return check_memory(op, {&named, kViews<Args>, 1u << problem.stage}, workspace);
+    keep_named_views(problem, &args);
+    return check_memory(op, {&args, kViews<Args>, 1u << problem.stage}, workspace);
   }
   bool in_place = false;
   if constexpr (kOp == SLUICE_OP_RECURRENT_STEP || kOp == SLUICE_OP_LAYER_DECODE) {
@@ -69,7 +69,7 @@ Status perform(const void* pointer, Call* request) noexcept {
   const char* op = kOperatorNames[kOp];
   Args args;
   if (Status s = read_args(op, pointer, &args); !s.ok()) return s;
-  for (const ViewField& field : kViews<Args>) settle_strides(field.in(&args));
+  settle_strides(&args, kViews<Args>);
   const bool runs = request->action == Action::kRun;
   Problem problem;
   const Validated call = validate(kOp, args, runs ? Depth::kContents : Depth::kShapes, &problem);

@@ -11,7 +11,7 @@
 
 namespace sluice::core {
 
-/// Views of one pool may be one view. Of a pool that is updated in place only the first is given.
+/// Views of one pool may be one view.
 enum class Pool : uint8_t { kNone, kStates, kRows, kConv, kKConv, kVConv };
 
 /// What elements are.
@@ -26,6 +26,7 @@ struct ViewField {
   Holds holds = Holds::kNumbers;
   uint8_t writers = 0;  ///< who writes it: nobody, kAlways, or stages, a bit each
   Pool pool = Pool::kNone;
+  uint16_t other = 0;  ///< where states are written; without it those of this view are, in place
 
   sluice_tensor* in(void* args) const noexcept {
     return reinterpret_cast<sluice_tensor*>(static_cast<std::byte*>(args) + offset);
@@ -52,7 +53,7 @@ inline constexpr ViewField kViews<sluice_chunk_forward_args>[] = {
     {"cu_seqlens", offsetof(sluice_chunk_forward_args, cu_seqlens), Holds::kIndices},
     {"checkpoints", offsetof(sluice_chunk_forward_args, checkpoints), Holds::kNumbers, kAlways, Pool::kStates},
     {"checkpoint_slots", offsetof(sluice_chunk_forward_args, checkpoint_slots), Holds::kIndices},
-    {"state.initial", offsetof(sluice_chunk_forward_args, state.initial), Holds::kNumbers, 0, Pool::kStates},
+    {"state.initial", offsetof(sluice_chunk_forward_args, state.initial), Holds::kNumbers, 0, Pool::kStates, offsetof(sluice_chunk_forward_args, state.final)},
     {"state.final", offsetof(sluice_chunk_forward_args, state.final), Holds::kNumbers, kAlways, Pool::kStates},
     {"state.read_slots", offsetof(sluice_chunk_forward_args, state.read_slots), Holds::kIndices},
     {"state.write_slots", offsetof(sluice_chunk_forward_args, state.write_slots), Holds::kIndices},
@@ -71,7 +72,7 @@ inline constexpr ViewField kViews<sluice_recurrent_step_args>[] = {
     {"dt_bias", offsetof(sluice_recurrent_step_args, dt_bias)},
     {"cu_seqlens", offsetof(sluice_recurrent_step_args, cu_seqlens), Holds::kIndices},
     {"num_accepted", offsetof(sluice_recurrent_step_args, num_accepted), Holds::kIndices},
-    {"state.initial", offsetof(sluice_recurrent_step_args, state.initial), Holds::kNumbers, 0, Pool::kStates},
+    {"state.initial", offsetof(sluice_recurrent_step_args, state.initial), Holds::kNumbers, 0, Pool::kStates, offsetof(sluice_recurrent_step_args, state.final)},
     {"state.final", offsetof(sluice_recurrent_step_args, state.final), Holds::kNumbers, kAlways, Pool::kStates},
     {"state.read_slots", offsetof(sluice_recurrent_step_args, state.read_slots), Holds::kIndices},
     {"state.write_slots", offsetof(sluice_recurrent_step_args, state.write_slots), Holds::kIndices},
@@ -91,7 +92,7 @@ inline constexpr ViewField kViews<sluice_causal_conv1d_args>[] = {
     {"bias", offsetof(sluice_causal_conv1d_args, bias)},
     {"out", offsetof(sluice_causal_conv1d_args, out), Holds::kNumbers, kAlways},
     {"cu_seqlens", offsetof(sluice_causal_conv1d_args, cu_seqlens), Holds::kIndices},
-    {"state.initial", offsetof(sluice_causal_conv1d_args, state.initial), Holds::kNumbers, 0, Pool::kStates},
+    {"state.initial", offsetof(sluice_causal_conv1d_args, state.initial), Holds::kNumbers, 0, Pool::kStates, offsetof(sluice_causal_conv1d_args, state.final)},
     {"state.final", offsetof(sluice_causal_conv1d_args, state.final), Holds::kNumbers, kAlways, Pool::kStates},
     {"state.read_slots", offsetof(sluice_causal_conv1d_args, state.read_slots), Holds::kIndices},
     {"state.write_slots", offsetof(sluice_causal_conv1d_args, state.write_slots), Holds::kIndices},
@@ -122,7 +123,7 @@ inline constexpr ViewField kViews<sluice_layer_args>[] = {
     {"out", offsetof(sluice_layer_args, out), Holds::kNumbers, kAlways},
     {"core_out", offsetof(sluice_layer_args, core_out), Holds::kNumbers, kAlways},
     {"cu_seqlens", offsetof(sluice_layer_args, cu_seqlens), Holds::kIndices},
-    {"conv_initial", offsetof(sluice_layer_args, conv_initial), Holds::kNumbers, 0, Pool::kConv},
+    {"conv_initial", offsetof(sluice_layer_args, conv_initial), Holds::kNumbers, 0, Pool::kConv, offsetof(sluice_layer_args, conv_final)},
     {"conv_final", offsetof(sluice_layer_args, conv_final), Holds::kNumbers, kAlways, Pool::kConv},
     {"ring_position", offsetof(sluice_layer_args, ring_position), Holds::kIndices},
     {"num_accepted", offsetof(sluice_layer_args, num_accepted), Holds::kIndices},
@@ -132,11 +133,11 @@ inline constexpr ViewField kViews<sluice_layer_args>[] = {
     {"v_conv_weight", offsetof(sluice_layer_args, v_conv_weight)},
     {"k_conv_bias", offsetof(sluice_layer_args, k_conv_bias)},
     {"v_conv_bias", offsetof(sluice_layer_args, v_conv_bias)},
-    {"k_conv_initial", offsetof(sluice_layer_args, k_conv_initial), Holds::kNumbers, 0, Pool::kKConv},
-    {"v_conv_initial", offsetof(sluice_layer_args, v_conv_initial), Holds::kNumbers, 0, Pool::kVConv},
+    {"k_conv_initial", offsetof(sluice_layer_args, k_conv_initial), Holds::kNumbers, 0, Pool::kKConv, offsetof(sluice_layer_args, k_conv_final)},
+    {"v_conv_initial", offsetof(sluice_layer_args, v_conv_initial), Holds::kNumbers, 0, Pool::kVConv, offsetof(sluice_layer_args, v_conv_final)},
     {"k_conv_final", offsetof(sluice_layer_args, k_conv_final), Holds::kNumbers, kAlways, Pool::kKConv},
     {"v_conv_final", offsetof(sluice_layer_args, v_conv_final), Holds::kNumbers, kAlways, Pool::kVConv},
-    {"state.initial", offsetof(sluice_layer_args, state.initial), Holds::kNumbers, 0, Pool::kStates},
+    {"state.initial", offsetof(sluice_layer_args, state.initial), Holds::kNumbers, 0, Pool::kStates, offsetof(sluice_layer_args, state.final)},
     {"state.final", offsetof(sluice_layer_args, state.final), Holds::kNumbers, kAlways, Pool::kStates},
     {"state.read_slots", offsetof(sluice_layer_args, state.read_slots), Holds::kIndices},
     {"state.write_slots", offsetof(sluice_layer_args, state.write_slots), Holds::kIndices},
@@ -167,7 +168,7 @@ inline constexpr ViewField kViews<sluice_chunk_stage_args>[] = {
     {"cu_seqlens", offsetof(sluice_chunk_stage_args, cu_seqlens), Holds::kIndices},
     {"A_log", offsetof(sluice_chunk_stage_args, A_log)},
     {"dt_bias", offsetof(sluice_chunk_stage_args, dt_bias)},
-    {"state.initial", offsetof(sluice_chunk_stage_args, state.initial), Holds::kNumbers, 0, Pool::kStates},
+    {"state.initial", offsetof(sluice_chunk_stage_args, state.initial), Holds::kNumbers, 0, Pool::kStates, offsetof(sluice_chunk_stage_args, state.final)},
     {"state.final", offsetof(sluice_chunk_stage_args, state.final), Holds::kNumbers, kAlways, Pool::kStates},
     {"state.read_slots", offsetof(sluice_chunk_stage_args, state.read_slots), Holds::kIndices},
     {"state.write_slots", offsetof(sluice_chunk_stage_args, state.write_slots), Holds::kIndices},

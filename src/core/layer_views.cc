@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layer_views.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/host_access.hpp"
@@ -11,17 +12,24 @@ namespace {
 
 int64_t group_size(const sluice_layer_args& a) noexcept { return a.num_v_heads / a.num_k_heads; }
 
-/// A rank 4 or 5 view that starts `first` elements into each [B,T] row of `t`.
+/// A rank 4 or 5 view that starts `first` elements into each [B,T] row of `t`. PERF strides of one
+/// element become those of a dense tensor as they are written: settle_strides() would wait for them.
 Tensor part_of_row(const Tensor& t, int64_t first, std::initializer_list<int64_t> shape,
                    std::initializer_list<int64_t> stride) noexcept {
   Tensor p = t;
-  p.data = present(t) ? static_cast<std::byte*>(t.data) + first * element_size(t.dtype) : nullptr;
   p.rank = static_cast<uint16_t>(2 + shape.size());
-  int axis = 2;
-  for (const int64_t s : shape) p.shape[axis++] = s;
-  axis = 2;
-  for (const int64_t s : stride) p.stride[axis++] = s;
-  return settled(p);
+  std::copy(shape.begin(), shape.end(), p.shape + 2);
+  std::copy(stride.begin(), stride.end(), p.stride + 2);
+  if (!present(t)) return p;
+  p.data = static_cast<std::byte*>(t.data) + first * element_size(t.dtype);
+  int64_t dense = 1;
+  for (int axis = p.rank - 1; axis >= 0; --axis) {
+    const int64_t size = axis < 2 ? t.shape[axis] : shape.begin()[axis - 2];
+    const int64_t step = axis < 2 ? t.stride[axis] : stride.begin()[axis - 2];
+    p.stride[axis] = size <= 1 ? dense : step;
+    dense = (size <= 1 ? dense : step) * size;
+  }
+  return p;
 }
 
 /// Channels first .. first + count - 1 of a tensor whose `axis` is channels.
@@ -30,7 +38,7 @@ Tensor channels(const Tensor& t, int axis, int64_t first, int64_t count) noexcep
   Tensor p = t;
   p.data = static_cast<std::byte*>(t.data) + first * t.stride[axis] * element_size(t.dtype);
   p.shape[axis] = count;
-  return settled(p);
+  return p;
 }
 
 /// Where a part lies in the rows of its projection: its first element, and from one key head's
@@ -57,8 +65,10 @@ int64_t qkv_width(const sluice_layer_args& a) noexcept {
 
 Tensor first_column(const Tensor& slots) noexcept {
   Tensor column = slots;
-  if (present(slots)) column.rank = 1;
-  return settled(column);
+  if (!present(slots)) return column;
+  column.rank = 1;
+  if (column.shape[0] <= 1) column.stride[0] = 1;
+  return column;
 }
 
 LayerConv layer_conv(const sluice_layer_args& a, int part) noexcept {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <utility>
 
 #include "core/host_access.hpp"
 
@@ -46,22 +47,37 @@ int64_t lowest(const Tensor& t) noexcept {
   return low;
 }
 
+bool is_written(const CallViews& call, const ViewField& field) noexcept {
+  if ((field.writers & call.writer) != 0) return true;
+  const auto* const args = static_cast<const std::byte*>(call.args);
+  return call.in_place && field.other != 0 &&
+         !present(*reinterpret_cast<const Tensor*>(args + field.other));
+}
+
 /// The views of one call: first what it writes, then what it reads.
 class Regions {
  public:
-  Regions(const CallViews& call, const sluice_workspace& workspace) noexcept : call_(call) {
+  Regions(const CallViews& call, const sluice_workspace& workspace) noexcept {
     if (workspace.data != nullptr && workspace.size > 0) {
       const auto bytes = static_cast<int64_t>(std::min<size_t>(workspace.size, INT64_MAX));
       workspace_ = {workspace.data, {}, kUInt8, 1, {bytes}, {1}};
       add({"workspace", &workspace_, Pool::kNone});
     }
+    const ViewField* read[kMostViews];
+    size_t reads = 0;
     for (const ViewField& field : call.fields) {
-      if (present(field.of(call.args)) && (field.writers & call.writer) != 0)
-        given_ |= bit(field.pool);
+      const Tensor& t = field.of(call.args);
+      if (!present(t)) continue;
+      if (is_written(call, field)) {
+        add({field.name, &t, field.pool});
+      } else {
+        read[reads++] = &field;
+      }
     }
-    add_all(true);
     written_ = count_;
-    add_all(false);
+    for (size_t i = 0; i < reads; ++i) {
+      add({read[i]->name, &read[i]->of(call.args), read[i]->pool});
+    }
   }
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
@@ -82,21 +98,6 @@ class Regions {
   }
 
  private:
-  static unsigned bit(Pool pool) noexcept { return 1u << static_cast<unsigned>(pool); }
-
-  bool is_written(const ViewField& field) const noexcept {
-    const bool updated =
-        call_.in_place && field.pool != Pool::kNone && (given_ & bit(field.pool)) == 0;
-    return (field.writers & call_.writer) != 0 || updated;
-  }
-
-  void add_all(bool written) noexcept {
-    for (const ViewField& field : call_.fields) {
-      const Tensor& t = field.of(call_.args);
-      if (present(t) && is_written(field) == written) add({field.name, &t, field.pool});
-    }
-  }
-
   void add(const Region& region) noexcept {
     const Tensor& t = *region.view;
     // Sums of all reaches. PERF nearly no view has an axis that runs down.
@@ -126,31 +127,44 @@ class Regions {
                            b.name);
   }
 
-  const CallViews& call_;
   Tensor workspace_;
   Range ranges_[kMostViews + 1];
   Region regions_[kMostViews + 1];
-  unsigned given_ = 0;  ///< pools of which a view to be written is there, a bit each
   int count_ = 0, written_ = 0;
 };
 
 }  // namespace
 
-sluice_chunk_stage_args named_views(const ChunkStageProblem& p, int32_t rule) noexcept {
-  const bool delta = rule == SLUICE_RULE_GATED_DELTA;
-  sluice_chunk_stage_args a{};
-  a.q = p.q, a.k = p.k, a.gate = p.gate, a.beta = p.beta, a.g_cumsum = p.g_cumsum;
-  a.A_log = p.A_log, a.dt_bias = p.dt_bias, a.A = p.A, a.A_inverse = p.A_inverse;
-  a.w = p.w, a.u = p.u, a.v_new = p.v_new, a.h = p.h, a.o = p.o;
-  a.cu_seqlens = p.rows.cu_seqlens, a.state = p.state;
-  if (delta && p.stage == SLUICE_STAGE_CHUNK_H) {
-    a.u = p.values;
-  } else if (delta && p.stage == SLUICE_STAGE_CHUNK_O) {
-    a.v_new = p.values;
-  } else {
-    a.v = p.values;
-  }
-  return a;
+void keep_named_views(const ChunkStageProblem& p, sluice_chunk_stage_args* a) noexcept {
+  const auto keep = [](Tensor* given, bool named) {
+    if (!named) given->data = nullptr;
+  };
+  const bool delta = a->rule == SLUICE_RULE_GATED_DELTA;
+  const bool reads_u = delta && p.stage == SLUICE_STAGE_CHUNK_H;
+  const bool reads_new = delta && p.stage == SLUICE_STAGE_CHUNK_O;
+  keep(&a->v, present(p.values) && !reads_u && !reads_new);
+  keep(&a->u, present(p.u) || reads_u);
+  keep(&a->v_new, present(p.v_new) || reads_new);
+  const std::pair<Tensor*, const Tensor&> others[] = {
+      {&a->q, p.q},
+      {&a->k, p.k},
+      {&a->gate, p.gate},
+      {&a->beta, p.beta},
+      {&a->g_cumsum, p.g_cumsum},
+      {&a->A_log, p.A_log},
+      {&a->dt_bias, p.dt_bias},
+      {&a->A, p.A},
+      {&a->A_inverse, p.A_inverse},
+      {&a->w, p.w},
+      {&a->h, p.h},
+      {&a->o, p.o},
+      {&a->cu_seqlens, p.rows.cu_seqlens},
+      {&a->state.initial, p.state.initial},
+      {&a->state.final, p.state.final},
+      {&a->state.read_slots, p.state.read_slots},
+      {&a->state.write_slots, p.state.write_slots},
+      {&a->state.has_initial_state, p.state.has_initial_state}};
+  for (const auto& [given, taken] : others) keep(given, present(taken));
 }
 
 Status check_memory(const char* op, const CallViews& call,

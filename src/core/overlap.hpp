@@ -24,11 +24,11 @@ struct CallViews {
   const void* args;
   std::span<const ViewField> fields;
   unsigned writer = kAlways;  ///< the bit of the call's stage
-  bool in_place = false;      ///< a pool of which no view to be written is given is updated
+  bool in_place = false;      ///< states without others to be written are updated
 };
 
-/// What a stage names, and no more, of its arguments.
-sluice_chunk_stage_args named_views(const ChunkStageProblem& p, int32_t rule) noexcept;
+/// Makes absent what a stage does not name, and so does not look at.
+void keep_named_views(const ChunkStageProblem& p, sluice_chunk_stage_args* args) noexcept;
 
 /// Refuses a call in which something written overlaps another view or the workspace. Views of one
 /// pool may be one view, and a norm may work in place; validation has seen to their strides.

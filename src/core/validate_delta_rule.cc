@@ -13,7 +13,8 @@ namespace {
 
 using ll = long long;
 
-/// [B,T,HV] as [B,T,HV/r,r].
+/// [B,T,HV] as [B,T,HV/r,r]. PERF strides of one element are those of a dense tensor here: to settle
+/// them afterwards takes 25 ns a view.
 Tensor grouped_heads(const Tensor& t, int64_t r) noexcept {
   if (!present(t)) return {};
   Tensor grouped = t;
@@ -21,8 +22,8 @@ Tensor grouped_heads(const Tensor& t, int64_t r) noexcept {
   grouped.shape[2] = t.shape[2] / r;
   grouped.shape[3] = r;
   grouped.stride[2] = t.stride[2] * r;
-  grouped.stride[3] = t.stride[2];
-  return settled(grouped);
+  grouped.stride[3] = r > 1 ? t.stride[2] : 1;
+  return grouped;
 }
 
 /// q, k and v: shapes and grouped heads. `values`: o, or its gradient, shaped as v.

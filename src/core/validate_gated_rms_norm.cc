@@ -14,9 +14,9 @@ Tensor to_rank5(const Tensor& t) noexcept {
   const int pad = 5 - t.rank;
   for (int axis = 0; axis < 5; ++axis) {
     r.shape[axis] = axis < pad ? 1 : t.shape[axis - pad];
-    r.stride[axis] = axis < pad ? 0 : t.stride[axis - pad];
+    r.stride[axis] = axis < pad ? t.stride[0] * t.shape[0] : t.stride[axis - pad];
   }
-  return settled(r);
+  return r;
 }
 
 /// x, z and weight of the operator or of its gradients, and `rows`: out, or its gradient. Returns

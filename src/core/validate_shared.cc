@@ -48,13 +48,15 @@ void check_gradient(Checker& c, const char* name, const Tensor& t, const char* l
 }
 
 void check_slot_memory(Checker& c, const char* name, const Tensor& t) noexcept {
-  int64_t dense[SLUICE_MAX_RANK], size = 1;
-  for (int axis = t.rank - 1; axis > 0; --axis) dense[axis] = size, size *= t.shape[axis];
-  for (int axis = 1; axis < t.rank && c.ok(); ++axis) {
-    if (t.shape[axis] > 1 && t.stride[axis] != dense[axis]) {
-      c.fail("%s.stride[%d] = %lld, expected %lld (contiguous inside a slot)", name, axis,
-             static_cast<ll>(t.stride[axis]), static_cast<ll>(dense[axis]));
-    }
+  int64_t size = 1, dense = 0;
+  int wrong = 0;  // the first axis that is
+  for (int axis = t.rank - 1; axis > 0; --axis) {
+    if (t.shape[axis] > 1 && t.stride[axis] != size) wrong = axis, dense = size;
+    size *= t.shape[axis];
+  }
+  if (c.ok() && wrong > 0) {
+    c.fail("%s.stride[%d] = %lld, expected %lld (contiguous inside a slot)", name, wrong,
+           static_cast<ll>(t.stride[wrong]), static_cast<ll>(dense));
   }
   if (c.ok() && t.shape[0] > 1 && t.stride[0] < size) {
     c.fail("%s.stride[0] = %lld, expected >= %lld (slots may not overlap)", name,

@@ -60,12 +60,18 @@ int64_t element_count(const Tensor& t) noexcept {
 
 void settle_strides(Tensor* t) noexcept {
   if (!present(*t) || t->rank > SLUICE_MAX_RANK) return;
-  int64_t dense = 1;
   for (int axis = t->rank - 1; axis >= 0; --axis) {
-    // The least integer stays where it is, to be refused.
-    if (t->shape[axis] <= 1 && t->stride[axis] != INT64_MIN) t->stride[axis] = dense;
-    if (__builtin_mul_overflow(t->stride[axis], t->shape[axis], &dense)) return;
+    // The least integer stays where it is, to be refused. PERF few axes need a product.
+    if (t->shape[axis] > 1 || t->stride[axis] == INT64_MIN) continue;
+    int64_t dense = 1;
+    const bool outer = axis + 1 < t->rank;
+    if (outer && __builtin_mul_overflow(t->stride[axis + 1], t->shape[axis + 1], &dense)) return;
+    t->stride[axis] = dense;
   }
+}
+
+void settle_strides(void* args, std::span<const ViewField> fields) noexcept {
+  for (const ViewField& field : fields) settle_strides(field.in(args));
 }
 
 void Checker::set(Code code, const char* format, va_list arguments) noexcept {
@@ -267,7 +273,8 @@ Tensor rows_of_matrices(const Tensor& t) noexcept {
   axis(1, rank - 2);
   axis(2, head);
   axis(3, rank - 1);
-  return settled(m);
+  settle_strides(&m);
+  return m;
 }
 
 }  // namespace sluice::core

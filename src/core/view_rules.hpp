@@ -5,7 +5,9 @@
 
 #include <cstdarg>
 #include <cstdint>
+#include <span>
 
+#include "core/argument_views.hpp"
 #include "core/problem.hpp"
 #include "sluice/status.hpp"
 
@@ -91,11 +93,8 @@ int64_t element_count(const Tensor& t) noexcept;
 /// Gives every axis of at most one element the stride of a dense tensor. Callers may leave anything
 /// there, as NumPy and torch do; a backend that multiplies it would overflow.
 void settle_strides(Tensor* t) noexcept;
-/// A view that was made of others, settled.
-inline Tensor settled(Tensor t) noexcept {
-  settle_strides(&t);
-  return t;
-}
+/// Those of all views of a struct of arguments.
+void settle_strides(void* args, std::span<const ViewField> fields) noexcept;
 
 /// Matrices [.., n, n] of rank 2 to 4 as [B', n, HV', n].
 Tensor rows_of_matrices(const Tensor& matrices) noexcept;
