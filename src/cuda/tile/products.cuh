@@ -12,6 +12,8 @@
 
 namespace sluice::cuda::tile {
 
+using ptx::Major;
+
 /// acc = X Y^T.
 template <class Io, int kK>
 __device__ __forceinline__ void issue_product(Accumulator<64>& acc,
@@ -21,7 +23,7 @@ __device__ __forceinline__ void issue_product(Accumulator<64>& acc,
 #pragma unroll
   for (uint32_t step = 0; step < kK / 16; ++step) {
     const uint32_t at = (step / 4) * x.kBlockBytes + (step % 4) * 32;
-    ptx::wgmma_ss_n64<0>(Io{}, acc.x, advance(dx, at), advance(dy, at), step != 0);
+    ptx::wgmma_ss<Major::kK, Major::kK>(Io{}, acc.x, advance(dx, at), advance(dy, at), step != 0);
   }
 }
 
@@ -30,7 +32,7 @@ template <class Io, int kK, size_t... kStep>
 __device__ __forceinline__ void issue_recall(Accumulator<64>& out, const Operand<Io, kK>& a,
                                              uint64_t x, std::index_sequence<kStep...>) {
   constexpr uint32_t kBlockBytes = SwizzledTile<Io, 64, kK>::kBlockBytes;
-  (ptx::wgmma_rs_n64<0, 4 * kStep>(
+  (ptx::wgmma_rs<4 * kStep, Major::kK>(
        Io{}, out.x, a.x, advance(x, kStep / 4 * kBlockBytes + kStep % 4 * 32), kStep != 0),
    ...);
   ptx::wgmma_commit();
@@ -49,23 +51,11 @@ __device__ __forceinline__ void issue_mix(Accumulator<64>& out, const Operand<Io
                                           const SwizzledTile<Io, 64, 64>& tile, int accumulate) {
   Io io{};
   const uint64_t m = tile.along_rows();
-  ptx::wgmma_rs_n64<0, 0>(io, out.x, r.x, m, accumulate);
-  ptx::wgmma_rs_n64<0, 4>(io, out.x, r.x, advance(m, 32), 1);
-  ptx::wgmma_rs_n64<0, 8>(io, out.x, r.x, advance(m, 64), 1);
-  ptx::wgmma_rs_n64<0, 12>(io, out.x, r.x, advance(m, 96), 1);
+  ptx::wgmma_rs<0, Major::kK>(io, out.x, r.x, m, accumulate);
+  ptx::wgmma_rs<4, Major::kK>(io, out.x, r.x, advance(m, 32), 1);
+  ptx::wgmma_rs<8, Major::kK>(io, out.x, r.x, advance(m, 64), 1);
+  ptx::wgmma_rs<12, Major::kK>(io, out.x, r.x, advance(m, 96), 1);
   ptx::wgmma_commit();
-}
-
-/// A step of S += A X, 16 rows of X.
-template <int kA>
-__device__ __forceinline__ void update_step(auto io, float (&S)[64], const uint32_t (&a)[16],
-                                            uint64_t x) {
-  ptx::wgmma_rs_n128_mn<0, kA>(io, S, a, x, 1);
-}
-template <int kA>
-__device__ __forceinline__ void update_step(auto io, float (&S)[32], const uint32_t (&a)[16],
-                                            uint64_t x) {
-  ptx::wgmma_rs_n64_mn<0, kA>(io, S, a, x, 1);
 }
 
 /// S += A X.
@@ -75,10 +65,10 @@ __device__ __forceinline__ void issue_update(Accumulator<kN>& S, const Operand<I
   Io io{};
   constexpr uint32_t kStep = 16 * kRowBytes;
   const uint64_t x = tile.down_columns();
-  update_step<0>(io, S.x, a.x, x);
-  update_step<4>(io, S.x, a.x, advance(x, kStep));
-  update_step<8>(io, S.x, a.x, advance(x, 2 * kStep));
-  update_step<12>(io, S.x, a.x, advance(x, 3 * kStep));
+  ptx::wgmma_rs<0, Major::kMn>(io, S.x, a.x, x, 1);
+  ptx::wgmma_rs<4, Major::kMn>(io, S.x, a.x, advance(x, kStep), 1);
+  ptx::wgmma_rs<8, Major::kMn>(io, S.x, a.x, advance(x, 2 * kStep), 1);
+  ptx::wgmma_rs<12, Major::kMn>(io, S.x, a.x, advance(x, 3 * kStep), 1);
   ptx::wgmma_commit();
 }
 

@@ -4,21 +4,13 @@
 #ifndef SLUICE_CUDA_TILE_SHARED_PRODUCTS_CUH_
 #define SLUICE_CUDA_TILE_SHARED_PRODUCTS_CUH_
 
-#include "cuda/ptx/wgmma_shared_shapes.cuh"
+#include "cuda/ptx/wgmma.cuh"
 #include "cuda/tile/fragment.cuh"
 #include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::tile {
 
-/// A step of out (+)= A X, 16 rows of X.
-__device__ __forceinline__ void read_step(auto io, float (&out)[64], uint64_t a, uint64_t x,
-                                          int accumulate) {
-  ptx::wgmma_ss_n128_mn<0>(io, out, a, x, accumulate);
-}
-__device__ __forceinline__ void read_step(auto io, float (&out)[32], uint64_t a, uint64_t x,
-                                          int accumulate) {
-  ptx::wgmma_ss_n64_mn<0>(io, out, a, x, accumulate);
-}
+using ptx::Major;
 
 /// out (+)= A X.
 template <bool kAdd = false, class Io, int kK, int kN>
@@ -29,7 +21,8 @@ __device__ __forceinline__ void issue_read(Accumulator<kN>& out,
 #pragma unroll
   for (uint32_t step = 0; step < kK / 16; ++step) {
     const uint32_t at = step / 4 * a_tile.kBlockBytes + step % 4 * 32;
-    read_step(Io{}, out.x, advance(a, at), advance(x, step * 16 * kRowBytes), kAdd || step != 0);
+    ptx::wgmma_ss<Major::kK, Major::kMn>(Io{}, out.x, advance(a, at),
+                                         advance(x, step * 16 * kRowBytes), kAdd || step != 0);
   }
   ptx::wgmma_commit();
 }
@@ -43,8 +36,9 @@ __device__ __forceinline__ void issue_across(Accumulator<128>& out,
 #pragma unroll
   for (uint32_t step = 0; step < kK / 16; ++step) {
     const uint32_t block = step / 4, within = step % 4 * 32;
-    ptx::wgmma_ss_n128<0>(Io{}, out.x, advance(a, block * a_tile.kBlockBytes + within),
-                          advance(x, block * x_tile.kBlockBytes + within), step != 0);
+    ptx::wgmma_ss<Major::kK, Major::kK>(Io{}, out.x,
+                                        advance(a, block * a_tile.kBlockBytes + within),
+                                        advance(x, block * x_tile.kBlockBytes + within), step != 0);
   }
   ptx::wgmma_commit();
 }
@@ -58,7 +52,7 @@ __device__ __forceinline__ void issue_turned(Accumulator<128>& out,
 #pragma unroll
   for (uint32_t step = kFirst; step < kLast; ++step) {
     const uint32_t at = step * 16 * kRowBytes;
-    ptx::wgmma_ss_n128_mn_turned<0>(Io{}, out.x, advance(a, at), advance(x, at), 1);
+    ptx::wgmma_ss<Major::kMn, Major::kMn>(Io{}, out.x, advance(a, at), advance(x, at), 1);
   }
   ptx::wgmma_commit();
 }

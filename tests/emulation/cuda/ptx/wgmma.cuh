@@ -1,4 +1,4 @@
-// Emulates src/cuda/ptx/wgmma.cuh and wgmma_shapes.cuh: products of a warpgroup, done late.
+// Emulates src/cuda/ptx/wgmma.cuh: products of a warpgroup, done late.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_WGMMA_CUH_
 #define SLUICE_CUDA_PTX_WGMMA_CUH_
@@ -65,23 +65,15 @@ void multiply(float* d, const uint32_t* a, uint64_t a_descriptor, uint64_t b, bo
   });
 }
 
-template <int kD, int kA, class Io, size_t kDSize, size_t kASize>
-void wgmma_rs_n64(Io, float (&d)[kDSize], const uint32_t (&a)[kASize], uint64_t b, int accumulate) {
-  multiply<Io, 64>(d + kD, a + kA, 0, b, false, accumulate);
+enum class Major { kK, kMn };
+template <int kA, Major kMajorB, class Io, size_t kSize, size_t kASize>
+void wgmma_rs(Io, float (&d)[kSize], const uint32_t (&a)[kASize], uint64_t b, int accumulate) {
+  multiply<Io, 2 * kSize>(d, a + kA, 0, b, kMajorB == Major::kMn, accumulate);
 }
-template <int kD, int kA, class Io, size_t kDSize, size_t kASize>
-void wgmma_rs_n64_mn(Io, float (&d)[kDSize], const uint32_t (&a)[kASize], uint64_t b,
-                     int accumulate) {
-  multiply<Io, 64>(d + kD, a + kA, 0, b, true, accumulate);
-}
-template <int kD, int kA, class Io, size_t kDSize, size_t kASize>
-void wgmma_rs_n128_mn(Io, float (&d)[kDSize], const uint32_t (&a)[kASize], uint64_t b,
-                      int accumulate) {
-  multiply<Io, 128>(d + kD, a + kA, 0, b, true, accumulate);
-}
-template <int kD, class Io, size_t kDSize>
-void wgmma_ss_n64(Io, float (&d)[kDSize], uint64_t a, uint64_t b, int accumulate) {
-  multiply<Io, 64>(d + kD, nullptr, a, b, false, accumulate);
+template <Major kMajorA, Major kMajorB, class Io, size_t kSize>
+void wgmma_ss(Io, float (&d)[kSize], uint64_t a, uint64_t b, int accumulate) {
+  multiply<Io, 2 * kSize>(d, nullptr, a, b, kMajorB == Major::kMn, accumulate,
+                          kMajorA == Major::kMn);
 }
 
 inline void wgmma_fence() {}
