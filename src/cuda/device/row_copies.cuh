@@ -63,7 +63,6 @@ class RowCopies {
     }
   }
   __device__ __forceinline__ void advance() { place_ += 64 * rows_->token_stride; }
-  __device__ __forceinline__ void retreat() { place_ -= 64 * rows_->token_stride; }
 
  private:
   const TokenRows* rows_;  ///< WHY not its stride: that is in constant memory anyway

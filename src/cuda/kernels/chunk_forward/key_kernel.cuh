@@ -99,14 +99,12 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
 template <class C>
 Instance make_key_instance() noexcept {
-  return {reinterpret_cast<const void*>(&key_forward_kernel<C>), sizeof(KeySharedMemory<C>),
-          C::kThreads};
+  return {device::address_of(key_forward_kernel<C>), sizeof(KeySharedMemory<C>), C::kThreads};
 }
 template <class C>
 Instance make_key_preparation() noexcept {
   static_assert(C::kResident * (sizeof(KeyPrepareMemory<C>) + 1024) <= 228 * 1024);
-  return {reinterpret_cast<const void*>(&key_prepare_kernel<C>), sizeof(KeyPrepareMemory<C>),
-          C::kThreads};
+  return {device::address_of(key_prepare_kernel<C>), sizeof(KeyPrepareMemory<C>), C::kThreads};
 }
 
 }  // namespace sluice::cuda::chunk_forward

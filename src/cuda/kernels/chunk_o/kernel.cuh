@@ -243,8 +243,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 /// The instance of a Config.
 template <class C>
 device::Instance make_instance() noexcept {
-  return {reinterpret_cast<const void*>(&chunk_o_kernel<C>), sizeof(SharedMemoryPlan<C>),
-          C::kThreads};
+  return {device::address_of(chunk_o_kernel<C>), sizeof(SharedMemoryPlan<C>), C::kThreads};
 }
 
 }  // namespace sluice::cuda::chunk_o

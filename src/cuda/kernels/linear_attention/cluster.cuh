@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 /// The instance of a Config.
 template <class C>
 device::Instance make_cluster_instance() noexcept {
-  return {reinterpret_cast<const void*>(&cluster_kernel<C>), sizeof(ClusterMemory<C>), C::kThreads};
+  return {device::address_of(cluster_kernel<C>), sizeof(ClusterMemory<C>), C::kThreads};
 }
 
 }  // namespace sluice::cuda::linear_attention

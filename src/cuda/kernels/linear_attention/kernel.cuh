@@ -81,8 +81,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 /// The instance of a Config.
 template <class C>
 device::Instance make_instance() noexcept {
-  return {reinterpret_cast<const void*>(&linear_attention_kernel<C>), sizeof(SharedMemoryPlan<C>),
-          C::kThreads};
+  return {device::address_of(linear_attention_kernel<C>), sizeof(SharedMemoryPlan<C>), C::kThreads};
 }
 
 }  // namespace sluice::cuda::linear_attention

@@ -167,8 +167,7 @@ __global__ void __launch_bounds__(kPrefixThreads, 1)
 /// The instance of a Config.
 template <class C>
 device::Instance make_prefix_instance() noexcept {
-  return {reinterpret_cast<const void*>(&prefix_kernel<C>), sizeof(PrefixMemory<C>),
-          kPrefixThreads};
+  return {device::address_of(prefix_kernel<C>), sizeof(PrefixMemory<C>), kPrefixThreads};
 }
 
 }  // namespace sluice::cuda::linear_attention

@@ -8,8 +8,7 @@ namespace {
 
 template <int kK>
 device::Instance make_fold() noexcept {
-  return {reinterpret_cast<const void*>(&segment_fold_kernel<kK>), sizeof(FoldShared<kK>),
-          kFoldThreads<kK>};
+  return {device::address_of(segment_fold_kernel<kK>), sizeof(FoldShared<kK>), kFoldThreads<kK>};
 }
 
 }  // namespace

@@ -9,78 +9,64 @@
 
 namespace sluice::cuda::chunk_forward {
 
+using device::address_of;
+
 const Instance& planner() noexcept {
-  static const Instance instance{reinterpret_cast<const void*>(&planner_kernel),
-                                 sizeof(PlannerMemory), kPlannerThreads};
+  static const Instance instance{address_of(planner_kernel), sizeof(PlannerMemory),
+                                 kPlannerThreads};
   return instance;
 }
-
-namespace {
-
-template <class Io, int kK>
-const Instance& token_preparation() noexcept {
-  static const Instance instance{reinterpret_cast<const void*>(&prepare_tokens_kernel<Io, kK>), 0,
-                                 kPreparedThreads};
-  return instance;
-}
-
-}  // namespace
 
 const Instance& token_preparation(bool is_bf16, int K) noexcept {
-  if (is_bf16) {
-    return K == 128 ? token_preparation<__nv_bfloat16, 128>()
-                    : token_preparation<__nv_bfloat16, 64>();
-  }
-  return K == 128 ? token_preparation<__half, 128>() : token_preparation<__half, 64>();
+  static const Instance instances[2][2] = {
+      {{address_of(prepare_tokens_kernel<__half, 64>), 0, kPreparedThreads},
+       {address_of(prepare_tokens_kernel<__half, 128>), 0, kPreparedThreads}},
+      {{address_of(prepare_tokens_kernel<__nv_bfloat16, 64>), 0, kPreparedThreads},
+       {address_of(prepare_tokens_kernel<__nv_bfloat16, 128>), 0, kPreparedThreads}}};
+  return instances[is_bf16][K / 128];
 }
 
 const Instance& horizon() noexcept {
-  static const Instance instance{reinterpret_cast<const void*>(&horizon_kernel), 0,
-                                 kHorizonThreads};
+  static const Instance instance{address_of(horizon_kernel), 0, kHorizonThreads};
   return instance;
 }
 
 const Instance& key_horizon() noexcept {
-  static const Instance instance{reinterpret_cast<const void*>(&key_horizon_kernel), 0,
-                                 kHorizonThreads};
+  static const Instance instance{address_of(key_horizon_kernel), 0, kHorizonThreads};
   return instance;
 }
 
 namespace {
 
 template <int kK, int kColumns>
-const Instance& join_of() noexcept {
+Instance join_of() noexcept {
   static_assert(sizeof(JoinMemory<kK, kColumns>) <= tile::kSharedBytesSm90);
-  static const Instance instance{reinterpret_cast<const void*>(&join_kernel<kK, kColumns>),
-                                 sizeof(JoinMemory<kK, kColumns>), kJoinThreads<kK>};
-  return instance;
-}
-
-template <int kK>
-const Instance& join_of(int columns) noexcept {
-  return columns == 8 ? join_of<kK, 8>() : columns == 16 ? join_of<kK, 16>() : join_of<kK, 32>();
+  return {address_of(join_kernel<kK, kColumns>), sizeof(JoinMemory<kK, kColumns>),
+          kJoinThreads<kK>};
 }
 
 }  // namespace
 
 const Instance& join(int K, int columns) noexcept {
-  return K == 128 ? join_of<128>(columns) : join_of<64>(columns);
+  static const Instance instances[2][3] = {
+      {join_of<64, 8>(), join_of<64, 16>(), join_of<64, 32>()},
+      {join_of<128, 8>(), join_of<128, 16>(), join_of<128, 32>()}};
+  return instances[K / 128][columns / 16];
 }
 
 const Instance& summary_planner(bool key_gates) noexcept {
-  static const Instance scalar{reinterpret_cast<const void*>(&summary_planner_kernel), 0,
-                               kHorizonThreads};
-  static const Instance key{reinterpret_cast<const void*>(&key_summary_planner_kernel), 0,
-                            kHorizonThreads};
-  return key_gates ? key : scalar;
+  static const Instance instances[] = {
+      {address_of(summary_planner_kernel), 0, kHorizonThreads},
+      {address_of(key_summary_planner_kernel), 0, kHorizonThreads}};
+  return instances[key_gates];
 }
 
 const Instance& summary_join(int K) noexcept {
-  static const Instance large{reinterpret_cast<const void*>(&summary_join_kernel<128>),
-                              sizeof(SummaryJoinMemory<128>), device::kAffineThreads};
-  static const Instance small{reinterpret_cast<const void*>(&summary_join_kernel<64>),
-                              sizeof(SummaryJoinMemory<64>), device::kAffineThreads};
-  return K == 128 ? large : small;
+  static const Instance instances[] = {
+      {address_of(summary_join_kernel<64>), sizeof(SummaryJoinMemory<64>), device::kAffineThreads},
+      {address_of(summary_join_kernel<128>), sizeof(SummaryJoinMemory<128>),
+       device::kAffineThreads}};
+  return instances[K / 128];
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -4,6 +4,6 @@
 #include "cuda/kernels/linear_attention/join.cuh"
 
 const sluice::cuda::linear_attention::Instance& sluice::cuda::linear_attention::join() noexcept {
-  static const Instance instance{reinterpret_cast<const void*>(&join_kernel), 0, kJoinThreads};
+  static const Instance instance{device::address_of(join_kernel), 0, kJoinThreads};
   return instance;
 }
