@@ -57,7 +57,8 @@ __global__ void wrappers(const __grid_constant__ CUtensorMap x_map,
 #pragma unroll
   for (uint32_t s = 0; s < 8; ++s) {
     const uint32_t at = (s / 4) * kHalf + (s % 4) * 32;
-    ptx::wgmma_ss_n64<0>(Io{}, acc, tile::advance(dx, at), tile::advance(dy, at), s != 0);
+    ptx::wgmma_ss<ptx::Major::kK, ptx::Major::kK>(Io{}, acc, tile::advance(dx, at),
+                                                  tile::advance(dy, at), s != 0);
   }
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
@@ -71,14 +72,14 @@ __global__ void wrappers(const __grid_constant__ CUtensorMap x_map,
                          tile::swizzled_piece(warp * 16 + (lane & 15), (s % 4) * 2 + lane / 16));
   }
   ptx::wgmma_fence();
-  ptx::wgmma_rs_n64<0, 0>(Io{}, acc, a, dy, 0);
-  ptx::wgmma_rs_n64<0, 4>(Io{}, acc, a, tile::advance(dy, 32), 1);
-  ptx::wgmma_rs_n64<0, 8>(Io{}, acc, a, tile::advance(dy, 64), 1);
-  ptx::wgmma_rs_n64<0, 12>(Io{}, acc, a, tile::advance(dy, 96), 1);
-  ptx::wgmma_rs_n64<0, 16>(Io{}, acc, a, tile::advance(dy, kHalf), 1);
-  ptx::wgmma_rs_n64<0, 20>(Io{}, acc, a, tile::advance(dy, kHalf + 32), 1);
-  ptx::wgmma_rs_n64<0, 24>(Io{}, acc, a, tile::advance(dy, kHalf + 64), 1);
-  ptx::wgmma_rs_n64<0, 28>(Io{}, acc, a, tile::advance(dy, kHalf + 96), 1);
+  ptx::wgmma_rs<0, ptx::Major::kK>(Io{}, acc, a, dy, 0);
+  ptx::wgmma_rs<4, ptx::Major::kK>(Io{}, acc, a, tile::advance(dy, 32), 1);
+  ptx::wgmma_rs<8, ptx::Major::kK>(Io{}, acc, a, tile::advance(dy, 64), 1);
+  ptx::wgmma_rs<12, ptx::Major::kK>(Io{}, acc, a, tile::advance(dy, 96), 1);
+  ptx::wgmma_rs<16, ptx::Major::kK>(Io{}, acc, a, tile::advance(dy, kHalf), 1);
+  ptx::wgmma_rs<20, ptx::Major::kK>(Io{}, acc, a, tile::advance(dy, kHalf + 32), 1);
+  ptx::wgmma_rs<24, ptx::Major::kK>(Io{}, acc, a, tile::advance(dy, kHalf + 64), 1);
+  ptx::wgmma_rs<28, ptx::Major::kK>(Io{}, acc, a, tile::advance(dy, kHalf + 96), 1);
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
   ptx::pin(acc);
@@ -96,10 +97,10 @@ __global__ void wrappers(const __grid_constant__ CUtensorMap x_map,
   for (int i = 0; i < 64; ++i) wide[i] = 0;
   const uint64_t dm = tile::mn_major(ptx::shared_address(y), kHalf);
   ptx::wgmma_fence();
-  ptx::wgmma_rs_n128_mn<0, 0>(Io{}, wide, t, dm, 1);
-  ptx::wgmma_rs_n128_mn<0, 4>(Io{}, wide, t, tile::advance(dm, 2048), 1);
-  ptx::wgmma_rs_n128_mn<0, 8>(Io{}, wide, t, tile::advance(dm, 4096), 1);
-  ptx::wgmma_rs_n128_mn<0, 12>(Io{}, wide, t, tile::advance(dm, 6144), 1);
+  ptx::wgmma_rs<0, ptx::Major::kMn>(Io{}, wide, t, dm, 1);
+  ptx::wgmma_rs<4, ptx::Major::kMn>(Io{}, wide, t, tile::advance(dm, 2048), 1);
+  ptx::wgmma_rs<8, ptx::Major::kMn>(Io{}, wide, t, tile::advance(dm, 4096), 1);
+  ptx::wgmma_rs<12, ptx::Major::kMn>(Io{}, wide, t, tile::advance(dm, 6144), 1);
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
   ptx::pin(wide);
@@ -107,10 +108,10 @@ __global__ void wrappers(const __grid_constant__ CUtensorMap x_map,
 #pragma unroll
   for (int i = 0; i < 32; ++i) acc[i] = 0;
   ptx::wgmma_fence();
-  ptx::wgmma_rs_n64_mn<0, 0>(Io{}, acc, t, dm, 1);
-  ptx::wgmma_rs_n64_mn<0, 4>(Io{}, acc, t, tile::advance(dm, 2048), 1);
-  ptx::wgmma_rs_n64_mn<0, 8>(Io{}, acc, t, tile::advance(dm, 4096), 1);
-  ptx::wgmma_rs_n64_mn<0, 12>(Io{}, acc, t, tile::advance(dm, 6144), 1);
+  ptx::wgmma_rs<0, ptx::Major::kMn>(Io{}, acc, t, dm, 1);
+  ptx::wgmma_rs<4, ptx::Major::kMn>(Io{}, acc, t, tile::advance(dm, 2048), 1);
+  ptx::wgmma_rs<8, ptx::Major::kMn>(Io{}, acc, t, tile::advance(dm, 4096), 1);
+  ptx::wgmma_rs<12, ptx::Major::kMn>(Io{}, acc, t, tile::advance(dm, 6144), 1);
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
   ptx::pin(acc);
