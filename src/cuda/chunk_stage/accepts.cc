@@ -84,6 +84,25 @@ bool fits_tile_kernel(const ChunkStageProblem& p, StageKernel kernel) noexcept {
   }
 }
 
+/// The kernels of each stage, in their order; kCumsum for tensor cores: none.
+constexpr struct {
+  StageKernel plain, tile;
+} kKernels[core::kStages] = {
+    {StageKernel::kCumsum, StageKernel::kCumsum},
+    {StageKernel::kPlainKkt, StageKernel::kKkt},  // scaled_dot_kkt
+    {StageKernel::kSolve, StageKernel::kCumsum},
+    {StageKernel::kPlainWy, StageKernel::kWy},
+    {StageKernel::kPlainChain, StageKernel::kStates},
+    {StageKernel::kPlainOutputs, StageKernel::kOutputs},
+    {StageKernel::kPlainKkt, StageKernel::kKkt},  // cumsum_kkt
+    {StageKernel::kPlainSolveWy, StageKernel::kSolveWy},
+};
+
+/// chunk_o that computes its states itself.
+bool carries_states(const ChunkStageProblem& p) noexcept {
+  return p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h);
+}
+
 /// Most dynamic shared bytes of a CTA.
 int64_t shared_limit(int capability) noexcept {
   if (capability == 80 || capability == 87) return 163 * 1024;
@@ -94,46 +113,17 @@ int64_t shared_limit(int capability) noexcept {
 }  // namespace
 
 StageKernel tile_kernel(const ChunkStageProblem& p) noexcept {
-  switch (p.stage) {
-    case SLUICE_STAGE_SCALED_DOT_KKT:
-    case SLUICE_STAGE_CUMSUM_KKT:
-      return StageKernel::kKkt;
-    case SLUICE_STAGE_WY_FAST:
-      return StageKernel::kWy;
-    case SLUICE_STAGE_SOLVE_WY:
-      return StageKernel::kSolveWy;
-    case SLUICE_STAGE_CHUNK_H:
-      return p.key_gates ? StageKernel::kKeyStates : StageKernel::kStates;
-    case SLUICE_STAGE_CHUNK_O:
-      return present(p.h) ? StageKernel::kOutputs : StageKernel::kGla;
-    default:
-      return StageKernel::kCumsum;
-  }
+  if (carries_states(p)) return StageKernel::kGla;
+  if (p.stage == SLUICE_STAGE_CHUNK_H && p.key_gates) return StageKernel::kKeyStates;
+  return kKernels[p.stage].tile;
 }
 
 StageKernel plain_kernel(const ChunkStageProblem& p) noexcept {
-  switch (p.stage) {
-    case SLUICE_STAGE_CHUNK_CUMSUM:
-      return StageKernel::kCumsum;
-    case SLUICE_STAGE_SCALED_DOT_KKT:
-    case SLUICE_STAGE_CUMSUM_KKT:
-      return StageKernel::kPlainKkt;
-    case SLUICE_STAGE_SOLVE_TRIL:
-      return StageKernel::kSolve;
-    case SLUICE_STAGE_WY_FAST:
-      return StageKernel::kPlainWy;
-    case SLUICE_STAGE_SOLVE_WY:
-      return StageKernel::kPlainSolveWy;
-    case SLUICE_STAGE_CHUNK_H:
-      return StageKernel::kPlainChain;
-    default:
-      return present(p.h) ? StageKernel::kPlainOutputs : StageKernel::kPlainChain;
-  }
+  return carries_states(p) ? StageKernel::kPlainChain : kKernels[p.stage].plain;
 }
 
 Status accept_linear_stage(const ChunkStageProblem& p, const Machine& machine) noexcept {
-  return answer(machine.is_hopper() && p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h) &&
-                !p.key_gates && is_tiled(p));
+  return answer(machine.is_hopper() && carries_states(p) && !p.key_gates && is_tiled(p));
 }
 
 Status accept_hopper_outputs(const ChunkStageProblem& p, const Machine& machine) noexcept {

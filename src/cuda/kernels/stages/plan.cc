@@ -10,95 +10,67 @@ constexpr int64_t kNumbers = 4 * 128;  ///< bytes of one float32 for each token 
 
 constexpr int64_t parts(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
 
-/// Shared bytes of the kernels of tiles, for blocks = C / 64 and widths = K / 64; ring: of
-/// chunk_h.
-int64_t tile_bytes(Kernel kernel, int64_t blocks, int64_t widths, int64_t ring) noexcept {
-  switch (kernel) {
-    case Kernel::kSolveWy:
-      return solve_wy_bytes(blocks * kRows);
-    case Kernel::kKkt:
-      return blocks * widths * kTileBytes + 2 * kNumbers;
-    case Kernel::kWy:
-      return (4 * blocks + 1) * kTileBytes + 2 * kNumbers;
-    case Kernel::kOutputs:
-      return (2 * widths + blocks * (widths + 1) + 1) * kTileBytes + kNumbers;
-    case Kernel::kStates:
-    case Kernel::kKeyStates:  // a ring of blocks of two operands and values; S, v_new
-      return (ring * (2 * widths + 1) + widths + 1) * kTileBytes + 2 * kNumbers;
-    default:  // kGla: two blocks of two operands and values, S, v_new or o
-      return (2 * (2 * widths + 1) + widths + 1) * kTileBytes + kNumbers;
-  }
-}
-
-int64_t plain_bytes(Kernel kernel, int64_t K, int64_t C) noexcept {
-  constexpr int64_t kOperands = 4 * 16 * (kPlainRows + 4 + kPlainColumns + 2);
-  constexpr int64_t kChain =
-      kOperands + kNumbers + 4 * (kPlainRows * (kPlainColumns + 1) + 128 * kPlainColumns);
-  switch (kernel) {
-    case Kernel::kCumsum:
-      return 4 * kSumHeads * (128 + 1);
-    case Kernel::kSolve:
-      return triangle_bytes(C);
-    case Kernel::kPlainSolveWy:
-      return triangle_bytes(C) + kOperands + 2 * kNumbers;
-    case Kernel::kPlainChain:
-      return kChain + plain_chain_bytes(K);
-    case Kernel::kPlainOutputs:
-      return kChain;
-    case Kernel::kJoin:
-    case Kernel::kScaleKeys:
-      return 0;
-    default:
-      return kOperands + 2 * kNumbers;
-  }
-}
-
-int threads_of(Kernel kernel) noexcept {
-  if (kernel == Kernel::kSolve) return kSolveThreads;
-  if (kernel == Kernel::kCumsum) return kSumThreads;
-  if (kernel == Kernel::kStates || kernel == Kernel::kKeyStates) return kChainThreads;
-  if (kernel == Kernel::kJoin) return kJoinThreads;
-  return is_plain(kernel) ? kPlainThreads : kBlockThreads;
-}
-
 /// Slots of segments in all.
 int64_t segment_slots(const StageParams& p) noexcept {
   return p.cu_seqlens.data != nullptr ? p.segments.slots : p.N * p.segments.slots;
 }
 
-int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
-  const int64_t chunks = device::chunk_slots(p);
+/// Any dtype, any stride.
+Launch plan_plain(Kernel kernel, const StageParams& p) noexcept {
+  constexpr int64_t kOperands = 4 * 16 * (kPlainRows + 4 + kPlainColumns + 2);
+  constexpr int64_t kChain =
+      kOperands + kNumbers + 4 * (kPlainRows * (kPlainColumns + 1) + 128 * kPlainColumns);
+  const int64_t slots = device::chunk_slots(p), chunks = slots * p.HV, sequences = p.N * p.HV,
+                slices = parts(p.V, kPlainColumns);
   switch (kernel) {
     case Kernel::kCumsum:
-      return chunks * p.repeats * parts(p.HV, kSumHeads);
+      return {slots * p.repeats * parts(p.HV, kSumHeads), kSumThreads, 4 * kSumHeads * (128 + 1)};
+    case Kernel::kSolve:
+      return {chunks, kSolveThreads, triangle_bytes(p.C)};
+    case Kernel::kPlainSolveWy:
+      return {chunks, kPlainThreads, triangle_bytes(p.C) + kOperands + 2 * kNumbers};
     case Kernel::kPlainChain:
-      return p.N * p.HV * parts(p.V, kPlainColumns);
+      return {sequences * slices, kPlainThreads, kChain + plain_chain_bytes(p.K)};
     case Kernel::kPlainOutputs:
-      return chunks * p.HV * parts(p.V, kPlainColumns);
-    case Kernel::kStates:
-    case Kernel::kKeyStates:
-      return p.N * p.HV * (p.V / p.columns);
-    case Kernel::kGla:
-      return (p.segments.tokens == 0 ? p.N : segment_slots(p)) * p.HV * (p.V / kColumns);
+      return {chunks * slices, kPlainThreads, kChain};
     case Kernel::kJoin:
-      return p.N * p.HV * (p.K * p.V / (4 * kJoinThreads));
-    case Kernel::kKkt:
-    case Kernel::kWy:
-    case Kernel::kOutputs:
-      return chunks * p.HV * (p.C / kRows);
+      return {sequences * (p.K * p.V / (4 * kJoinThreads)), kJoinThreads, 0};
+    case Kernel::kScaleKeys:
+      return {chunks, kPlainThreads, 0};
     default:
-      return chunks * p.HV;
+      return {chunks, kPlainThreads, kOperands + 2 * kNumbers};
+  }
+}
+
+/// 16-bit numbers by tensor cores.
+Launch plan_tiles(Kernel kernel, const StageParams& p) noexcept {
+  const int64_t chunks = device::chunk_slots(p) * p.HV, sequences = p.N * p.HV,
+                blocks = p.C / kRows, widths = p.K / kColumns,
+                ring = p.columns < kColumns ? kNarrowRing : kWideRing;
+  switch (kernel) {
+    case Kernel::kSolveWy:
+      return {chunks, kBlockThreads, solve_wy_bytes(blocks * kRows)};
+    case Kernel::kKkt:
+      return {chunks * blocks, kBlockThreads, blocks * widths * kTileBytes + 2 * kNumbers};
+    case Kernel::kWy:
+      return {chunks * blocks, kBlockThreads, (4 * blocks + 1) * kTileBytes + 2 * kNumbers};
+    case Kernel::kOutputs:
+      return {chunks * blocks, kBlockThreads,
+              (2 * widths + blocks * (widths + 1) + 1) * kTileBytes + kNumbers};
+    case Kernel::kStates:
+    case Kernel::kKeyStates:  // a ring of blocks of two operands and values; S, v_new
+      return {sequences * (p.V / p.columns), kChainThreads,
+              (ring * (2 * widths + 1) + widths + 1) * kTileBytes + 2 * kNumbers};
+    default:  // kGla: two blocks of two operands and values, S, v_new or o
+      return {(p.segments.tokens == 0 ? sequences : segment_slots(p) * p.HV) * (p.V / kColumns),
+              kBlockThreads, (2 * (2 * widths + 1) + widths + 1) * kTileBytes + kNumbers};
   }
 }
 
 }  // namespace
 
 Launch plan_launch(Kernel kernel, const StageParams& p) noexcept {
-  const int64_t bytes = is_plain(kernel)
-                            ? plain_bytes(kernel, p.K, p.C)
-                            : tile_bytes(kernel, p.C / kRows, p.K / kColumns,
-                                         p.columns < kColumns ? kNarrowRing : kWideRing);
-  return {items_of(kernel, p), threads_of(kernel), bytes};
+  return is_plain(kernel) ? plan_plain(kernel, p) : plan_tiles(kernel, p);
 }
 
 int64_t grid_of(Kernel kernel, int64_t items, int multiprocessors) noexcept {
