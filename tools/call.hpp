@@ -95,17 +95,9 @@ struct LayerTensors {
   check::TestTensor conv_weight, conv_bias, A_log, dt_bias, norm_weight, state, conv_state;
 };
 
-/// Adds a step's results, out_proj included where the case has its weight.
-void add_step_results(const io::CaseFile& file, const io::Case& which, const std::string& prefix,
-                      check::Array core_out, check::Array norm_out, Execution* out);
-
-/// Runs a case of op layer; see execute().
-Execution execute_layer(const io::CaseFile& file, const io::Case& which,
-                        const ExecuteOptions& options);
-
-/// Runs a case of op gradients; see execute().
-Execution execute_gradients(const io::CaseFile& file, const io::Case& which,
-                            const ExecuteOptions& options);
+/// Adds the output of a step, from its norm_out, where the case has the weight of out_proj.
+void add_projection(const io::CaseFile& file, const io::Case& which, const std::string& prefix,
+                    Execution* out);
 
 /// Runs a case of op stages; see execute().
 Execution execute_stages(const io::CaseFile& file, const io::Case& which,

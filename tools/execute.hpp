@@ -49,6 +49,9 @@ Execution execute(const io::CaseFile& file, const io::Case& which, const Execute
 /// A tensor of a case as an array, token-first; empty if the file has none.
 check::Array load(const io::CaseFile& file, const io::Case& which, const std::string& tensor);
 
+/// Whether the case records that result.
+bool is_expected(const io::Case& which, const std::string& tensor);
+
 /// Whether that tensor of that case has dimensions 1 and 2 exchanged in the file (layout bhtd).
 bool stored_head_first(const io::Case& which, const std::string& tensor);
 

@@ -1,24 +1,21 @@
 // Runs a case of op stages: each stage on what the case records of those before it, so that every
 // one is judged alone; or, to make a case, on what they have just computed.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <deque>
+#include <optional>
 #include <span>
 
 #include "tools/call.hpp"
-#include "tools/delta_rule_tensors.hpp"
+#include "tools/case_tensors.hpp"
 
 namespace sluice::tools {
 namespace {
 
-using check::Array;
 using check::Placement;
-using check::TestTensor;
 
 class StagesRun {
  public:
   StagesRun(const io::CaseFile& file, const io::Case& c, const ExecuteOptions& options)
-      : file_(file), c_(c), options_(options), placement_(placement_of(c, options)) {}
+      : file_(file), c_(c), options_(options) {}
 
   Execution run() {
     constexpr Stage kSingle[] = {Stage::kChunkCumsum, Stage::kScaledDotKkt, Stage::kSolveTril,
@@ -32,44 +29,30 @@ class StagesRun {
   }
 
  private:
-  bool expected(const char* tensor) const {
-    return std::find(c_.expected.begin(), c_.expected.end(), tensor) != c_.expected.end();
-  }
+  bool expected(const char* tensor) const { return is_expected(c_, tensor); }
   bool delta() const { return c_.options.rule == SLUICE_RULE_GATED_DELTA; }
 
   /// What a stage reads: recorded, or computed by the stages before it.
   TensorView input(const char* tensor, sluice_dtype dtype, Placement placement) {
     const auto own = out_.results.find(tensor);
     const bool chained = options_.chained && own != out_.results.end();
-    return TensorView(
-        memory_.emplace_back(dtype, chained ? own->second : load(file_, c_, tensor), placement)
-            .view());
+    return chained ? tensors_->keep(own->second, dtype, placement)
+                   : tensors_->input(tensor, dtype, placement);
   }
-  TensorView activation(const char* tensor) { return input(tensor, options_.inputs, placement_); }
-  TensorView single(const char* tensor) { return input(tensor, check::kF32, placement_); }
+  TensorView activation(const char* tensor) {
+    return input(tensor, options_.inputs, tensors_->tokens());
+  }
+  TensorView single(const char* tensor) { return input(tensor, check::kF32, tensors_->tokens()); }
   TensorView state(const char* tensor) { return input(tensor, check::kF32, Placement::kDense); }
 
-  TensorView output(const char* tensor, sluice_dtype dtype, std::vector<int64_t> shape,
-                    Placement placement) {
-    const TestTensor& t = memory_.emplace_back(dtype, std::move(shape), placement);
-    outputs_.emplace_back(tensor, &t);
-    return TensorView(t.view());
-  }
   TensorView rows(const char* tensor, int64_t columns) {
-    return output(tensor, options_.outputs, {c_.shape.B, c_.shape.T, c_.shape.HV, columns},
-                  placement_);
+    return tensors_->output(tensor, options_.outputs,
+                            {c_.shape.B, c_.shape.T, c_.shape.HV, columns}, tensors_->tokens());
   }
   TensorView sums() {
     std::vector<int64_t> shape = {c_.shape.B, c_.shape.T, c_.shape.HV};
     if (c_.key_gates) shape.push_back(c_.shape.K);
-    return output("g_cumsum", check::kF32, std::move(shape), placement_);
-  }
-  std::vector<int64_t> state_shape(std::initializer_list<int64_t> leading) const {
-    const bool vk = c_.state_layout == SLUICE_STATE_VK;
-    std::vector<int64_t> shape = leading;
-    shape.insert(shape.end(),
-                 {c_.shape.HV, vk ? c_.shape.V : c_.shape.K, vk ? c_.shape.K : c_.shape.V});
-    return shape;
+    return tensors_->output("g_cumsum", check::kF32, std::move(shape), tensors_->tokens());
   }
 
   void give_gates(ChunkStageArgs* args) {
@@ -82,8 +65,7 @@ class StagesRun {
   void give_states(ChunkStageArgs* args) {
     args->state.initial = state("initial_state");
     if (expected("final_state")) {
-      args->state.final =
-          output("final_state", check::kF32, state_shape({c_.shape.N}), Placement::kDense);
+      args->state.final = tensors_->output("final_state", check::kF32, state_shape(c_));
     }
   }
 
@@ -135,7 +117,7 @@ class StagesRun {
         }
         give_gates(args);
         give_states(args);
-        args->h = output("h", check::kF32, state_shape({s.B, s.chunks}), Placement::kDense);
+        args->h = tensors_->output("h", check::kF32, state_shape(c_, {s.B, s.chunks}));
         return true;
       case Stage::kChunkO:
         if (!expected("o")) return false;
@@ -155,15 +137,10 @@ class StagesRun {
 
   bool step(Stage stage) {
     ChunkStageArgs args;
-    memory_.clear();
-    outputs_.clear();
+    tensors_.emplace(file_, c_, options_);
     if (!fill(stage, &args)) return true;
     args.stage = stage;
-    if (const io::TensorEntry* entry = file_.find(c_, "cu_seqlens"); entry != nullptr) {
-      args.cu_seqlens = TensorView(
-          memory_.emplace_back(TestTensor::of_indices(check::kI64, io::read_integers(*entry)))
-              .view());
-    }
+    args.cu_seqlens = tensors_->cu_seqlens();
     args.state.layout = static_cast<StateLayout>(c_.state_layout);
     args.scale = c_.options.scale;
     args.chunk_size = static_cast<int32_t>(c_.shape.C);
@@ -177,16 +154,14 @@ class StagesRun {
                               &out_)) {
       return false;
     }
-    for (const auto& [tensor, memory] : outputs_) out_.results[tensor] = memory->values();
+    tensors_->collect(&out_);
     return true;
   }
 
   const io::CaseFile& file_;
   const io::Case& c_;
   const ExecuteOptions& options_;
-  Placement placement_;
-  std::deque<TestTensor> memory_;
-  std::vector<std::pair<std::string, const TestTensor*>> outputs_;
+  std::optional<CaseTensors> tensors_;  ///< of one stage
   Execution out_;
 };
 

@@ -167,7 +167,9 @@ Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dt
     }
     if (!call<GatedRmsNormArgs>({SLUICE_OP_GATED_RMS_NORM, sluice_gated_rms_norm}, norm, {}, &out))
       return out;
-    add_step_results(file, c, prefix, core.values(), normed.values(), &out);
+    out.results[prefix + "core_out"] = core.values();
+    out.results[prefix + "norm_out"] = normed.values();
+    add_projection(file, c, prefix, &out);
   }
   out.results["final_state"] = layer.state.values();
   out.results["final_conv_state"] = layer.conv_state.values();
