@@ -282,6 +282,18 @@ Array exchange_tokens_and_heads(const Array& array) {
   return result;
 }
 
+Array transposed_states(const Array& states) {
+  Array result({states.shape[0], states.shape[1], states.shape[3], states.shape[2]});
+  for (int64_t n = 0; n < states.shape[0]; ++n) {
+    for (int64_t h = 0; h < states.shape[1]; ++h) {
+      for (int64_t i = 0; i < states.shape[2]; ++i) {
+        for (int64_t j = 0; j < states.shape[3]; ++j) result(n, h, j, i) = states(n, h, i, j);
+      }
+    }
+  }
+  return result;
+}
+
 Array load(const io::CaseFile& file, const io::Case& c, const std::string& tensor) {
   Array array;
   const io::TensorEntry* entry = file.find(c, tensor);

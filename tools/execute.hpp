@@ -58,6 +58,9 @@ bool stored_head_first(const io::Case& which, const std::string& tensor);
 /// [B,T,HV,D] to [B,HV,T,D] and back; rank 3 likewise.
 check::Array exchange_tokens_and_heads(const check::Array& array);
 
+/// States [N,HV,K,V] as [N,HV,V,K], and back.
+check::Array transposed_states(const check::Array& states);
+
 }  // namespace sluice::tools
 
 #endif  // SLUICE_TOOLS_EXECUTE_HPP_

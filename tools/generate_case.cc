@@ -1,4 +1,4 @@
-// Makes cases of prefill, decode and layers from random inputs.
+// Makes cases of every operator from random inputs, with room for the results.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/generate_case.hpp"
 
@@ -15,20 +15,8 @@ namespace {
 using check::Array;
 using check::GdnCase;
 
-Array transposed_states(const Array& states) {
-  Array result({states.shape[0], states.shape[1], states.shape[3], states.shape[2]});
-  for (int64_t n = 0; n < states.shape[0]; ++n) {
-    for (int64_t h = 0; h < states.shape[1]; ++h) {
-      for (int64_t i = 0; i < states.shape[2]; ++i) {
-        for (int64_t j = 0; j < states.shape[3]; ++j) result(n, h, j, i) = states(n, h, i, j);
-      }
-    }
-  }
-  return result;
-}
-
-}  // namespace
-
+/// Adds the options in the words of case files: numbers that are not the standard ones; choices and
+/// scale in stages too only where they are not.
 void describe_options(io::CaseOp op, const GdnCase& c, nlohmann::json* out) {
   core::for_each_option(c.options, [&](const core::Option& option, const auto& member) {
     using Member = std::remove_cvref_t<decltype(member)>;
@@ -48,6 +36,7 @@ void describe_options(io::CaseOp op, const GdnCase& c, nlohmann::json* out) {
   });
 }
 
+/// The gate argument that the recipe says: `made`, or key-wise ones in its place.
 Array gates_of(const CaseRecipe& recipe, Array made) {
   const GdnCase& c = recipe.gdn;
   if (!recipe.key_gates || c.options.gate_space >= SLUICE_GATE_RAW) return made;
@@ -56,6 +45,13 @@ Array gates_of(const CaseRecipe& recipe, Array made) {
   return g;
 }
 
+/// States [N,HV,K,V] in the recipe's layout.
+Array in_layout(const GdnCase& c, Array states) {
+  const bool exchange = c.state_layout == SLUICE_STATE_VK && !states.empty();
+  return exchange ? transposed_states(states) : states;
+}
+
+/// What ops prefill, decode and gradients read, without results.
 Draft draft_delta_inputs(const CaseRecipe& recipe) {
   const GdnCase& c = recipe.gdn;
   Draft draft;
@@ -86,19 +82,36 @@ Draft draft_delta_inputs(const CaseRecipe& recipe) {
   return draft;
 }
 
-Array in_layout(const GdnCase& c, Array states) {
-  const bool exchange = c.state_layout == SLUICE_STATE_VK && !states.empty();
-  return exchange ? transposed_states(states) : states;
-}
-
-namespace {
-
 Draft draft_delta_rule(const CaseRecipe& recipe) {
   const GdnCase& c = recipe.gdn;
   Draft draft = draft_delta_inputs(recipe);
   if (recipe.op == io::CaseOp::kDecode) draft.description["steps"] = recipe.steps;
   draft.floats["o"] = Array(draft.floats["v"].shape);
   draft.floats["final_state"] = in_layout(c, Array({c.sequences(), c.HV, c.K, c.V}));
+  return draft;
+}
+
+Draft draft_gradients(const CaseRecipe& recipe) {
+  const GdnCase& c = recipe.gdn;
+  const std::vector<int64_t> states{c.sequences(), c.HV, c.K, c.V};
+  Draft draft = draft_delta_inputs(recipe);
+  auto& floats = draft.floats;
+  const std::pair<const char*, const char*> kGradients[] = {{"q", "dq"},
+                                                            {"k", "dk"},
+                                                            {"v", "dv"},
+                                                            {"g", "dg"},
+                                                            {"beta", "dbeta"},
+                                                            {"A_log", "dA_log"},
+                                                            {"dt_bias", "ddt_bias"}};
+  for (const auto& [input, gradient] : kGradients) {
+    if (!floats[input].empty()) floats[gradient] = Array(floats[input].shape);
+  }
+  Array d_o = check::make_normal({c.B, c.T, c.HV, c.V}, c.seed + 21);
+  floats["d_o"] = recipe.head_first ? exchange_tokens_and_heads(d_o) : std::move(d_o);
+  floats["d_final_state"] =
+      in_layout(c, check::make_states(recipe.final_gradient, states, c.seed + 22));
+  floats["d_initial_state"] = in_layout(c, Array(states));
+  draft.activations.push_back("d_o");
   return draft;
 }
 
@@ -220,6 +233,76 @@ Draft draft_layer(const CaseRecipe& recipe) {
   draft.floats["final_state"] = Array({c.B, c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
   draft.activations = {"conv_weight", "norm_weight"};
   for (int64_t step = 0; step < recipe.steps; ++step) draft_layer_step(recipe, step, &draft);
+  return draft;
+}
+
+int64_t chunks_of(const GdnCase& c, int64_t C) {
+  if (c.lengths.empty()) return (c.T + C - 1) / C;
+  int64_t chunks = 0;
+  for (const int64_t length : c.lengths) chunks += (length + C - 1) / C;
+  return chunks;
+}
+
+/// The tensors of a whole chain, of the rule's stages.
+void draft_chain(const CaseRecipe& recipe, Draft* draft) {
+  const GdnCase& c = recipe.gdn;
+  const int64_t C = recipe.chunk_size;
+  const auto rows = [&](int64_t columns) { return Array({c.B, c.T, c.HV, columns}); };
+  const bool delta = c.options.rule == SLUICE_RULE_GATED_DELTA,
+             vk = c.state_layout == SLUICE_STATE_VK;
+  auto& floats = draft->floats;
+  describe_options(io::CaseOp::kStages, c, &draft->description);
+  draft->description["rule"] = delta ? "gated_delta" : "linear_attention";
+  check::GdnInputs inputs = check::make_inputs(c);
+  inputs.gate = gates_of(recipe, std::move(inputs.gate));
+  if (!inputs.gate.empty()) floats["g_cumsum"] = Array(inputs.gate.shape);
+  floats["k"] = std::move(inputs.k), floats["g"] = std::move(inputs.gate);
+  floats["q"] = std::move(inputs.q), floats["v"] = std::move(inputs.v);
+  floats["o"] = rows(c.V);
+  if (delta) {
+    floats["beta"] = std::move(inputs.beta);
+    floats["A"] = rows(C), floats["A_inverse"] = rows(C);
+    floats["u"] = rows(c.V), floats["w"] = rows(c.K), floats["v_new"] = rows(c.V);
+  }
+  if (delta || recipe.parts == StageParts::kAll) {
+    floats["h"] = Array({c.B, chunks_of(c, C), c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
+  }
+  floats["initial_state"] = std::move(inputs.initial);
+  // Random numbers: in either layout as good as in the other.
+  if (vk && c.initial != check::StateProfile::kNone) {
+    std::swap(floats["initial_state"].shape[2], floats["initial_state"].shape[3]);
+  }
+  floats["final_state"] = Array({c.sequences(), c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
+  draft->activations = {"q", "k", "v"};
+}
+
+Draft draft_stages(const CaseRecipe& recipe) {
+  const GdnCase& c = recipe.gdn;
+  const int64_t C = recipe.chunk_size;
+  Draft draft;
+  draft.description = {{"chunk_size", C},
+                       {"layout", recipe.head_first ? "bhtd" : "bthd"},
+                       {"state_layout", c.state_layout == SLUICE_STATE_VK ? "vk" : "kv"}};
+  draft.cu_seqlens = c.cu_seqlens();
+  if (recipe.parts == StageParts::kReverse) {
+    draft.description["direction"] = "reverse";
+    Array g = gates_of(recipe, check::make_gates(c.gates, {c.B, c.T, c.HV}, c.seed + 15));
+    draft.floats = {{"g_cumsum", Array(g.shape)}, {"g", std::move(g)}};
+  } else if (recipe.parts == StageParts::kUpper) {
+    draft.description["triangle"] = "upper";
+    Array A = check::make_normal({c.B, c.T, c.HV, C}, c.seed + 18);
+    for (double& x : A.values) x *= 0.05;
+    draft.floats = {{"A", std::move(A)}, {"A_inverse", Array({c.B, c.T, c.HV, C})}};
+    draft.activations = {"A"};
+  } else {
+    if (recipe.parts == StageParts::kPairs) draft.description["fused"] = "pairs";
+    draft_chain(recipe, &draft);
+  }
+  if (!recipe.head_first) return draft;
+  for (auto& [name, array] : draft.floats) {
+    const bool state = name == "h" || name == "initial_state" || name == "final_state";
+    if (!state && !array.empty()) array = exchange_tokens_and_heads(array);
+  }
   return draft;
 }
 

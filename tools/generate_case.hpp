@@ -43,19 +43,6 @@ struct Draft {
 };
 
 Draft draft_case(const CaseRecipe& recipe);
-/// The gate argument that the recipe says: `scalar`, or key-wise ones in its place.
-check::Array gates_of(const CaseRecipe& recipe, check::Array scalar);
-/// Adds the options in the words of case files: numbers that are not the standard ones; choices and
-/// scale in stages too only where they are not.
-void describe_options(io::CaseOp op, const check::GdnCase& gdn_case, nlohmann::json* out);
-/// The draft of op stages, not yet rounded.
-Draft draft_stages(const CaseRecipe& recipe);
-/// The draft of op gradients, not yet rounded.
-Draft draft_gradients(const CaseRecipe& recipe);
-/// What ops prefill, decode and gradients read, without results.
-Draft draft_delta_inputs(const CaseRecipe& recipe);
-/// States [N,HV,K,V] in the recipe's layout.
-check::Array in_layout(const check::GdnCase& gdn_case, check::Array states);
 
 }  // namespace sluice::tools
 

@@ -8,7 +8,6 @@
 
 #include "check/gdn_case.hpp"
 #include "tools/execute.hpp"
-#include "tools/yardsticks.hpp"
 
 namespace sluice::tools {
 namespace {

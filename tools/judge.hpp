@@ -1,4 +1,5 @@
-// Judges results of a case: which comparison and which tolerance each tensor gets.
+// Judges results of a case: which comparison and which tolerance each tensor gets, and the yardsticks
+// that tolerances in 16 bits are found by.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_JUDGE_HPP_
 #define SLUICE_TOOLS_JUDGE_HPP_
@@ -9,8 +10,7 @@
 
 #include "check/array.hpp"
 #include "check/comparer.hpp"
-#include "io/case_file.hpp"
-#include "sluice/sluice.hpp"
+#include "tools/execute.hpp"
 
 namespace sluice::tools {
 
@@ -40,6 +40,17 @@ Truth truth_of(const io::CaseFile& file, const io::Case& which, sluice_dtype dty
 /// Judges results by name, one judgement for each expected tensor; a missing one fails.
 std::vector<Judgement> judge_case(const io::CaseFile& file, const io::Case& which,
                                   const Results& results, const Truth& truth);
+
+/// Results of a prefill or decode case by the yardstick; l2norm_eps = 1e-6, scalar gates.
+Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& which, sluice_dtype dtype);
+
+/// Every gradient of a case of op gradients by the yardstick of gradients; l2norm_eps = 1e-6.
+Results gradient_yardstick(const io::CaseFile& file, const io::Case& which, sluice_dtype dtype);
+
+/// Convolution, delta rule and gated norm, each result stored in `dtype`, prefill with the rounding
+/// points of chunked kernels. Its distance from the layer in float64 is what a layer in `dtype` may
+/// err by.
+Execution layer_yardstick(const io::CaseFile& file, const io::Case& which, sluice_dtype dtype);
 
 }  // namespace sluice::tools
 

@@ -1,18 +1,53 @@
-// Computes what a layer can deliver in 16 bits: its operators one after the other, each storing its
-// result in the activations' dtype as separate kernels do. Convolution, decode and norm are exact
-// in between, prefill rounds where chunked kernels do.
+// Computes what a case can deliver in 16 bits: the delta rule and its gradients by their yardsticks;
+// a layer by its operators one after the other, each storing its result in the activations' dtype as
+// separate kernels do. Convolution, decode and norm are exact in between, prefill rounds where
+// chunked kernels do.
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "check/backward_yardstick.hpp"
 #include "check/gdn_case.hpp"
 #include "tools/call.hpp"
-#include "tools/yardsticks.hpp"
+#include "tools/judge.hpp"
 
 namespace sluice::tools {
 namespace {
 
 using check::Array;
 using check::TestTensor;
+
+/// A state in the case's layout as [N,HV,K,V], and back.
+Array exchange_state(const io::Case& c, Array state) {
+  return c.state_layout == SLUICE_STATE_KV || state.empty() ? state : transposed_states(state);
+}
+
+check::GdnCase gdn_case_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  check::GdnCase g;
+  g.B = c.shape.B, g.T = c.shape.T, g.H = c.shape.H, g.HV = c.shape.HV;
+  g.K = c.shape.K, g.V = c.shape.V;
+  g.io = dtype;
+  g.state_dtype = io::dlpack_type(c.state_type);
+  g.options = c.options;
+  if (const io::TensorEntry* entry = file.find(c, "cu_seqlens"); entry != nullptr) {
+    const std::vector<int64_t> offsets = io::read_integers(*entry);
+    for (size_t n = 1; n < offsets.size(); ++n) g.lengths.push_back(offsets[n] - offsets[n - 1]);
+  }
+  return g;
+}
+
+check::GdnInputs gdn_inputs_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  check::GdnInputs inputs;
+  inputs.q = check::round_to(dtype, load(file, c, "q"));
+  inputs.k = check::round_to(dtype, load(file, c, "k"));
+  inputs.v = check::round_to(dtype, load(file, c, "v"));
+  inputs.gate = load(file, c, "g");
+  inputs.beta = load(file, c, "beta");
+  inputs.A_log = load(file, c, "A_log");
+  inputs.dt_bias = load(file, c, "dt_bias");
+  inputs.initial = check::round_to(io::dlpack_type(c.state_type),
+                                   exchange_state(c, load(file, c, "initial_state")));
+  return inputs;
+}
 
 // Inputs of one step as tensors of their own, whatever the packing.
 struct StepArrays {
@@ -97,17 +132,28 @@ void prefill_yardstick(const io::Case& c, sluice_dtype dtype, const ChunkForward
 
 }  // namespace
 
-Array exchange_state(const io::Case& c, Array state) {
-  if (c.state_layout == SLUICE_STATE_KV || state.empty()) return state;
-  Array result({state.shape[0], state.shape[1], state.shape[3], state.shape[2]});
-  for (int64_t n = 0; n < state.shape[0]; ++n) {
-    for (int64_t h = 0; h < state.shape[1]; ++h) {
-      for (int64_t i = 0; i < result.shape[2]; ++i) {
-        for (int64_t j = 0; j < result.shape[3]; ++j) result(n, h, i, j) = state(n, h, j, i);
-      }
-    }
-  }
-  return result;
+Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  check::YardstickOutputs outputs =
+      check::yardstick_of(gdn_case_of(file, c, dtype), gdn_inputs_of(file, c, dtype));
+  return {{"o", std::move(outputs.o)},
+          {"final_state", exchange_state(c, std::move(outputs.final_state))}};
+}
+
+Results gradient_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  check::ResultGradients results;
+  results.d_o = check::round_to(dtype, load(file, c, "d_o"));
+  results.d_final = check::round_to(io::dlpack_type(c.state_type),
+                                    exchange_state(c, load(file, c, "d_final_state")));
+  check::InputGradients out = check::backward_yardstick_of(gdn_case_of(file, c, dtype),
+                                                           gdn_inputs_of(file, c, dtype), results);
+  return {{"dq", std::move(out.q)},
+          {"dk", std::move(out.k)},
+          {"dv", std::move(out.v)},
+          {"dg", std::move(out.gate)},
+          {"dbeta", std::move(out.beta)},
+          {"dA_log", std::move(out.A_log)},
+          {"ddt_bias", std::move(out.dt_bias)},
+          {"d_initial_state", exchange_state(c, std::move(out.initial))}};
 }
 
 Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
