@@ -1,5 +1,5 @@
-// Declares how cases are made: what the words of make-case's options mean, and a case with the
-// reference's answers from them.
+// Declares how cases are made: what the words of make-case's options mean, a case with the
+// reference's answers from them, and suites of cases.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_CASE_SETTINGS_HPP_
 #define SLUICE_TOOLS_CASE_SETTINGS_HPP_
@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "io/safetensors_writer.hpp"
 #include "tools/generate_case.hpp"
-#include "tools/make_suite.hpp"
 
 namespace sluice::tools {
 
@@ -41,6 +41,25 @@ Value enumerator(const char* const* words, const std::string& word) {
   while (word != words[place]) ++place;
   return static_cast<Value>(place);
 }
+
+/// One case of a suite, in the words of make-case's options.
+struct SuiteRow {
+  std::string name, op;
+  std::string part = "all", rule = "gated_delta", keys = "silu", gates = "flashqla";
+  std::string gate_space = "log", initial = "random", final_gradient = "random";
+  std::vector<int64_t> lengths = {};
+  int64_t B = 1, T = 128, H = 1, HV = 2, K = 64, V = 64, chunk = 64, steps = 1;
+  bool head_first = false, vk = false, key_gates = false;
+  double lower_bound = 0;                  ///< of a layer's gates
+  std::optional<bool> l2norm = {};         ///< of q and k; by default that of prefills alone
+  std::optional<sluice_dtype> dtype = {};  ///< of activations; by default that of --dtype
+  double tolerance = 1e-5;
+  uint64_t seed = 1;
+};
+
+/// "conformance"; "smoke", a small cut of it; "self-check", that and the heads of models. Nothing for
+/// an empty name.
+std::vector<SuiteRow> suite_rows(const std::string& suite);
 
 /// The settings of one row of a suite; what the row does not say is as in `base`.
 CaseSettings of_row(const CaseSettings& base, const SuiteRow& row);

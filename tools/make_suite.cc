@@ -1,6 +1,6 @@
 // Lists the cases of each suite.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/make_suite.hpp"
+#include "tools/case_settings.hpp"
 
 #include <fmt/core.h>
 
@@ -106,18 +106,28 @@ class Suite {
     }
   }
 
-  void profiles() {
+  /// Every kind of gates, and some of keys: make(name, change) adds rows that `change` changes.
+  template <class Make>
+  static void gates_and_keys(std::initializer_list<const char*> kinds_of_keys, Make make) {
     for (const char* gates :
          {"none", "zero", "slow", "strong", "model", "resets", "minus-infinity", "half-zeros"}) {
-      families(fmt::format("gates_{}", gates),
-               [&](SuiteRow* row) { row->gates = gates, row->T = 150; });
+      make(fmt::format("gates_{}", gates), [&](SuiteRow* row) { row->gates = gates; });
     }
-    for (const char* keys : {"random", "cos75", "cos90"}) {
-      families(fmt::format("keys_{}", keys), [&](SuiteRow* row) {
-        row->keys = keys, row->gates = "slow", row->T = 150;
+    for (const char* keys : kinds_of_keys) {
+      make(fmt::format("keys_{}", keys), [&](SuiteRow* row) {
+        row->keys = keys, row->gates = "slow";
         row->tolerance = 1e-4;  // correlated keys amplify float32's own rounding
       });
     }
+  }
+
+  void profiles() {
+    gates_and_keys({"random", "cos75", "cos90"}, [&](const std::string& what, auto change) {
+      families(what, [&](SuiteRow* row) {
+        row->T = 150;
+        change(row);
+      });
+    });
   }
 
   void sizes() {
@@ -236,7 +246,7 @@ class Suite {
               [](SuiteRow* row) { row->gates = "bounded", row->lower_bound = -5, row->HV = 4; });
     for (const char* keys : {"cos75", "cos90"}) {
       add_layer(fmt::format("keys_{}", keys), [&](SuiteRow* row) {
-        row->keys = keys, row->gates = "slow", row->tolerance = 1e-4;  // as in profiles()
+        row->keys = keys, row->gates = "slow", row->tolerance = 1e-4;  // as in gates_and_keys()
       });
     }
   }
@@ -252,22 +262,16 @@ class Suite {
       both(fmt::format("T{}", T), [&](SuiteRow* row) { row->T = T; });
     }
     both("pack", [](SuiteRow* row) { row->lengths = {1, 17, 0, 128, 129}, row->T = 275; });
-    for (const char* gates :
-         {"none", "zero", "slow", "strong", "model", "resets", "minus-infinity", "half-zeros"}) {
-      both(fmt::format("gates_{}", gates), [&](SuiteRow* row) {
-        row->gates = gates, row->l2norm = false;
+    gates_and_keys({"cos75", "cos90"}, [&](const std::string& what, auto change) {
+      both(what, [&](SuiteRow* row) {
+        row->l2norm = false;
+        change(row);
         // A chunk's sum of these is up to 1280: as a float32 it errs by 2^-24 of that, and so does
         // a decay.
         const bool large = row->gates == "resets" || row->gates == "minus-infinity";
         if (large) row->tolerance = 1e-4;
       });
-    }
-    for (const char* keys : {"cos75", "cos90"}) {
-      both(fmt::format("keys_{}", keys), [&](SuiteRow* row) {
-        row->keys = keys, row->gates = "slow", row->l2norm = false;
-        row->tolerance = 1e-4;  // as in profiles()
-      });
-    }
+    });
     for (const char* space : {"linear", "raw"}) {
       both(fmt::format("{}_gates", space), [&](SuiteRow* row) { row->gate_space = space; });
     }
