@@ -11,7 +11,6 @@
 #include "tools/commands.hpp"
 #include "tools/machine_facts.hpp"
 #include "tools/self_check.hpp"
-#include "tools/table.hpp"
 #include "tools/terminal.hpp"
 
 extern char** environ;

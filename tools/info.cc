@@ -7,7 +7,6 @@
 #include "check/tensors.hpp"
 #include "tools/commands.hpp"
 #include "tools/machine_facts.hpp"
-#include "tools/table.hpp"
 #include "tools/terminal.hpp"
 
 namespace sluice::tools {

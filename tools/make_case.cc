@@ -9,7 +9,7 @@
 #include "sluice/enumerations.hpp"
 #include "tools/case_settings.hpp"
 #include "tools/commands.hpp"
-#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {

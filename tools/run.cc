@@ -13,7 +13,7 @@
 #include "tools/commands.hpp"
 #include "tools/execute.hpp"
 #include "tools/judge.hpp"
-#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -55,17 +55,8 @@ std::vector<std::string> step_cells(const std::string& name, const Step& step) {
 }
 
 std::string shape_of(const io::CaseShape& s) {
-  std::string text;
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"B", s.B},
-                                    {"T", s.T},
-                                    {"H", s.H},
-                                    {"HV", s.HV},
-                                    {"K", s.K},
-                                    {"V", s.V},
-                                    {"W", s.W}}) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  }
-  return text;
+  return fmt::format("B {}, T {}, H {}, HV {}, K {}, V {}, W {}", s.B, s.T, s.H, s.HV, s.K, s.V,
+                     s.W);
 }
 
 void print_layer(const io::Case& c, const Execution& execution,
@@ -104,12 +95,8 @@ void add_operator_row(const io::Case& c, const Execution& execution,
 }
 
 void print_legend(const std::set<std::string>& kernels, const std::set<double>& tolerances) {
-  std::string limits;
-  for (const double tolerance : tolerances) {
-    limits += fmt::format("{}{:.0e}", limits.empty() ? "" : ", ", tolerance);
-  }
-  fmt::print("Errors are relative L2 against the recorded values; tolerance {}.\nKernels: {}\n",
-             limits, fmt::join(kernels, ", "));
+  fmt::print("Errors are relative L2 against the recorded values; tolerance {:.0e}.\nKernels: {}\n",
+             fmt::join(tolerances, ", "), fmt::join(kernels, ", "));
 }
 
 void add_results(const io::CaseFile& file, const io::Case& c, const Execution& execution,

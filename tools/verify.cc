@@ -9,7 +9,6 @@
 #include "tools/execute.hpp"
 #include "tools/judge.hpp"
 #include "tools/self_check.hpp"
-#include "tools/table.hpp"
 #include "tools/terminal.hpp"
 
 namespace sluice::tools {

@@ -8,7 +8,7 @@
 #include "tools/bench/cell.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/bench/rows.hpp"
-#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {

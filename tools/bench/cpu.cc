@@ -15,7 +15,6 @@
 #include "tools/bench/cpu_probe.hpp"
 #include "tools/bench/host_memory.hpp"
 #include "tools/commands.hpp"
-#include "tools/table.hpp"
 #include "tools/terminal.hpp"
 
 namespace sluice::tools {

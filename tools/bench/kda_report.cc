@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "tools/bench/rows.hpp"
-#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -13,7 +13,7 @@
 #include "check/array.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/call.hpp"
-#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/core.h>
 
 #include "tools/bench/rows.hpp"
-#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {

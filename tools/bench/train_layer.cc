@@ -9,7 +9,7 @@
 #include "tools/bench/cell.hpp"
 #include "tools/bench/parts_work.hpp"
 #include "tools/bench/rows.hpp"
-#include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {
