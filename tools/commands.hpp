@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "sluice/sluice.hpp"
 
@@ -28,6 +29,19 @@ Action add_verify(CLI::App& app);
 int fail(const std::string& message);
 /// The same, returning kExitUnavailable.
 int fail_unavailable(const std::string& message);
+
+/// Adds an option of values that `check` lets through; its help shows the default.
+template <class Value>
+CLI::Option* add_checked(CLI::App& command, const char* name, Value* value, const std::string& help,
+                         const CLI::Validator& check) {
+  return command.add_option(name, *value, help)->check(check)->capture_default_str();
+}
+/// Adds an option of several values with commas between them.
+template <class Value>
+CLI::Option* add_list(CLI::App& command, const char* name, std::vector<Value>* values,
+                      const std::string& help) {
+  return command.add_option(name, *values, help)->delimiter(',');
+}
 
 /// Adds --backend, which takes the names of sluice_implementations() and "auto".
 void add_backend_option(CLI::App& command, Implementation* out);

@@ -28,21 +28,6 @@ std::vector<std::string> all_words(const char* const* words) {
   return all;
 }
 
-CLI::Option* word(CLI::App* command, const char* name, std::string* text, const char* const* words,
-                  const char* help) {
-  return command->add_option(name, *text, help)
-      ->check(CLI::IsMember(all_words(words)))
-      ->capture_default_str();
-}
-
-template <class Value>
-CLI::Option* choice(CLI::App* command, const char* name, std::string* text,
-                    const std::map<std::string, Value>& values, const char* help) {
-  return command->add_option(name, *text, help)
-      ->check(CLI::IsMember(values))
-      ->capture_default_str();
-}
-
 // Copies what a file holds, and returns its descriptions.
 Status take_over(const std::string& path, io::SafetensorsWriter* writer, nlohmann::json* cases) {
   io::CaseFile file;
@@ -83,29 +68,22 @@ int make_case(const MakeSettings& settings) {
 void add_shape_options(CLI::App* command, MakeSettings* s) {
   check::GdnCase& c = s->recipe.gdn;
   const CLI::Range heads(1, 1024), sizes(1, 4096), tokens(0, 1 << 22);
-  command->add_option("--B", c.B, "batch")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--T", c.T, "tokens")->check(tokens)->capture_default_str();
-  command->add_option("--lengths", c.lengths, "packed sequences, e.g. 96,0,300")
-      ->delimiter(',')
-      ->check(tokens);
-  command->add_option("--H", c.H, "query/key heads")->check(heads)->capture_default_str();
-  command->add_option("--HV", c.HV, "value heads")->check(heads)->capture_default_str();
-  command->add_option("--K", c.K, "key dimension")->check(sizes)->capture_default_str();
-  command->add_option("--V", c.V, "value dimension")->check(sizes)->capture_default_str();
-  command
-      ->add_option("--steps", s->recipe.steps,
-                   "decode: calls of T/steps tokens; layer: a prefill and steps-1 tokens")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--width", s->recipe.conv_width, "convolution width (conv1d, layer)")
-      ->check(CLI::Range(2, 4))
-      ->capture_default_str();
-  command->add_option("--channels", s->recipe.channels, "convolution channels (conv1d)")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--chunk", s->recipe.chunk_size, "tokens of a chunk (stages)")
-      ->check(CLI::IsMember({16, 32, 64, 128}))
-      ->capture_default_str();
+  add_checked(*command, "--B", &c.B, "batch", CLI::Range(1, 65536));
+  add_checked(*command, "--T", &c.T, "tokens", tokens);
+  add_list(*command, "--lengths", &c.lengths, "packed sequences, e.g. 96,0,300")->check(tokens);
+  add_checked(*command, "--H", &c.H, "query/key heads", heads);
+  add_checked(*command, "--HV", &c.HV, "value heads", heads);
+  add_checked(*command, "--K", &c.K, "key dimension", sizes);
+  add_checked(*command, "--V", &c.V, "value dimension", sizes);
+  add_checked(*command, "--steps", &s->recipe.steps,
+              "decode: calls of T/steps tokens; layer: a prefill and steps-1 tokens",
+              CLI::Range(1, 4096));
+  add_checked(*command, "--width", &s->recipe.conv_width, "convolution width (conv1d, layer)",
+              CLI::Range(2, 4));
+  add_checked(*command, "--channels", &s->recipe.channels, "convolution channels (conv1d)",
+              CLI::Range(1, 1 << 20));
+  add_checked(*command, "--chunk", &s->recipe.chunk_size, "tokens of a chunk (stages)",
+              CLI::IsMember({16, 32, 64, 128}));
 }
 
 /// Every option of the delta rule by its own name.
@@ -129,24 +107,26 @@ void add_delta_options(CLI::App* command, core::DeltaOptions* options) {
 }
 
 void add_profile_options(CLI::App* command, MakeSettings* s) {
-  choice(command, "--keys", &s->keys, kKeyProfiles, "key profile");
-  choice(command, "--gates", &s->gates, kGateProfiles, "gate profile");
-  choice(command, "--betas", &s->betas, kBetaProfiles, "write strengths");
-  choice(command, "--initial", &s->initial, kStateProfiles, "initial states");
-  choice(command, "--final-gradient", &s->final_gradient, kStateProfiles,
+  const auto choice = [&](const char* name, std::string* word, const auto& words,
+                          const char* help) {
+    add_checked(*command, name, word, help, CLI::IsMember(words));
+  };
+  choice("--keys", &s->keys, kKeyProfiles, "key profile");
+  choice("--gates", &s->gates, kGateProfiles, "gate profile");
+  choice("--betas", &s->betas, kBetaProfiles, "write strengths");
+  choice("--initial", &s->initial, kStateProfiles, "initial states");
+  choice("--final-gradient", &s->final_gradient, kStateProfiles,
          "gradients: d_final_state, as profiles of states");
   command->add_option("--seed", s->recipe.gdn.seed, "of the generator")->capture_default_str();
   command->add_flag("--key-gates", s->recipe.key_gates,
                     "one decay for each channel of k (KDA, GLA)");
   command->add_flag("--l2norm", s->l2norm, "normalise q and k in the operator");
-  choice(command, "--part", &s->part, kCaseParts, "stages: which results");
-  command->add_option("--layout", s->layout, "bthd or bhtd")
-      ->check(CLI::IsMember({"bthd", "bhtd"}))
-      ->capture_default_str();
-  word(command, "--state-layout", &s->state_layout, kStateLayoutWords, "order of state matrices");
-  command->add_option("--packing", s->packing, "qwen3_5 or qwen3_next (layer)")
-      ->check(CLI::IsMember({"qwen3_5", "qwen3_next"}))
-      ->capture_default_str();
+  choice("--part", &s->part, kCaseParts, "stages: which results");
+  choice("--layout", &s->layout, std::vector<std::string>{"bthd", "bhtd"}, "bthd or bhtd");
+  choice("--state-layout", &s->state_layout, all_words(kStateLayoutWords),
+         "order of state matrices");
+  choice("--packing", &s->packing, std::vector<std::string>{"qwen3_5", "qwen3_next"},
+         "qwen3_5 or qwen3_next (layer)");
 }
 
 }  // namespace
@@ -158,7 +138,7 @@ Action add_make_case(CLI::App& app) {
   command->add_option("-o,--output", settings->path, "the file to write")->required();
   command->add_flag("--append", settings->append, "add the case to that file");
   command->add_option("--name", settings->recipe.name, "of the case (default: op.gates.seed)");
-  choice(command, "--op", &settings->op, kCaseOps, "operator");
+  add_checked(*command, "--op", &settings->op, "operator", CLI::IsMember(kCaseOps));
   command
       ->add_option(
           "--suite", settings->suite,
@@ -170,9 +150,8 @@ Action add_make_case(CLI::App& app) {
   add_profile_options(command, settings.get());
   add_delta_options(command, &settings->recipe.gdn.options);
   add_dtype_option(*command, &settings->recipe.gdn.io);
-  command->add_option("--tolerance", settings->tolerance, "relative L2 error allowed in float32")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_checked(*command, "--tolerance", &settings->tolerance, "relative L2 error allowed in float32",
+              CLI::PositiveNumber);
   command->footer(
       "Answers are computed in float64, token by token, and stored rounded once to float32. With\n"
       "--dtype the activations are rounded to it first and stored in it.\n"
