@@ -2,11 +2,12 @@
 // and captures, replays and times CUDA graphs.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fmt/core.h>
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 
-#include "tools/bench/clock.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/bench/matmul_probe.h"
 #include "tools/call.hpp"
@@ -44,6 +45,49 @@ double seconds_between(const Event& begin, const Event& end) {
   check_cuda(cudaEventElapsedTime(&ms, begin.handle, end.handle), "cudaEventElapsedTime");
   return 1e-3 * static_cast<double>(ms);
 }
+
+/// Reads a GPU's clock and driver version through NVIDIA's management library, loaded at run time,
+/// so that nothing has to be linked.
+class ClockReader {
+ public:
+  /// pci_bus: as cudaDeviceGetPCIBusId() writes it.
+  explicit ClockReader(const char* pci_bus) : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
+    const auto start = symbol<int (*)()>("nvmlInit_v2");
+    const auto find = symbol<int (*)(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+    const auto version = symbol<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
+    if (start == nullptr || find == nullptr || start() != kSuccess) return;
+    if (find(pci_bus, &device_) != kSuccess) device_ = nullptr;
+    char text[96] = {};
+    if (version != nullptr && version(text, sizeof text) == kSuccess) driver_version_ = text;
+  }
+  ClockReader(const ClockReader&) = delete;
+  ClockReader& operator=(const ClockReader&) = delete;
+  ~ClockReader() {
+    if (library_ != nullptr) dlclose(library_);
+  }
+
+  /// 0 if it cannot be asked.
+  double multiprocessor_mhz() const {
+    const auto read = symbol<int (*)(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
+    unsigned mhz = 0;
+    if (device_ == nullptr || read == nullptr) return 0;
+    return read(device_, kMultiprocessorClock, &mhz) == kSuccess ? mhz : 0;
+  }
+  /// "580.159.04", empty if it cannot be asked.
+  const std::string& driver_version() const { return driver_version_; }
+
+ private:
+  static constexpr int kSuccess = 0, kMultiprocessorClock = 1;  // NVML_SUCCESS, NVML_CLOCK_SM
+
+  template <class Function>
+  Function symbol(const char* name) const {
+    return library_ == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
+  void* library_ = nullptr;
+  void* device_ = nullptr;
+  std::string driver_version_;
+};
 
 class CudaMachine final : public Machine {
  public:
