@@ -13,7 +13,6 @@
 #include "tools/bench/bench.hpp"
 #include "tools/bench/cpu_contender.hpp"
 #include "tools/bench/cpu_probe.hpp"
-#include "tools/bench/host_memory.hpp"
 #include "tools/commands.hpp"
 #include "tools/terminal.hpp"
 

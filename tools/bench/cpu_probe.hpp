@@ -1,4 +1,5 @@
-// Measures what this machine can do at best, beside the operators: arithmetic and memory.
+// Measures what this machine can do at best, beside the operators: arithmetic and memory; and allocates
+// memory for timing, in huge pages or not.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CPU_PROBE_HPP_
 #define SLUICE_TOOLS_BENCH_CPU_PROBE_HPP_
@@ -35,6 +36,20 @@ class BandwidthProbe {
   size_t count_;
   std::unique_ptr<float, Free> values_;
 };
+
+/// From now on allocate_pages() asks for 2 MiB pages (Linux: MADV_HUGEPAGE) where a block is large
+/// enough to hold one. The system may refuse.
+void ask_for_huge_pages(bool ask);
+
+/// Zeroed memory, every page of it touched, aligned to 256 bytes at least; for std::free(). Throws
+/// std::bad_alloc.
+void* allocate_pages(size_t bytes);
+
+/// Bytes of this process that lie in huge pages now; 0 where that is not known.
+double huge_page_bytes();
+
+/// Most bytes of memory that this process ever held; 0 where that is not known.
+double peak_resident_bytes();
 
 }  // namespace sluice::tools
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "check/generate.hpp"
-#include "tools/bench/host_memory.hpp"
+#include "tools/bench/cpu_probe.hpp"
 
 namespace sluice::tools {
 namespace {
