@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tools/bench/cpu_probe.hpp"
+#include "tools/bench/machine.hpp"
 #include "tools/commands.hpp"
 #include "tools/machine_facts.hpp"
 #include "tools/self_check.hpp"

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <sstream>
-
 #include "check/tensors.hpp"
+#include "tools/bench/machine.hpp"
 #include "tools/commands.hpp"
 #include "tools/machine_facts.hpp"
 #include "tools/terminal.hpp"
@@ -121,24 +120,6 @@ void print_kernels(sluice_device where, sluice_dtype io) {
   for (const auto& [op, kernel] : model_kernels(where, io)) table.add({op, kernel});
   table.print();
 }
-
-}  // namespace
-
-std::vector<std::pair<std::string, std::string>> capabilities() {
-  std::string text(sluice_capability(nullptr, 0) + 1, '\0');
-  sluice_capability(text.data(), text.size());
-  std::vector<std::pair<std::string, std::string>> out;
-  std::istringstream lines(text.c_str());
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const size_t value = line.find_first_not_of(' ', colon + 1);
-    out.emplace_back(line.substr(0, colon), value == std::string::npos ? "" : line.substr(value));
-  }
-  return out;
-}
-
-namespace {
 
 int info() {
   fmt::print("sluice {} (interface {})\n\n", sluice_version(), sluice_abi_version());

@@ -1,18 +1,14 @@
-// Says what the library tells of a machine: its capabilities, and the kernels of a model's layer.
+// Says which kernels a model's layer gets on a machine.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_MACHINE_FACTS_HPP_
 #define SLUICE_TOOLS_MACHINE_FACTS_HPP_
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "sluice/sluice.h"
 
 namespace sluice::tools {
-
-/// The lines of sluice_capability(): key and value, in its order.
-std::vector<std::pair<std::string, std::string>> capabilities();
 
 struct OperatorKernel {
   std::string op, kernel;  ///< "none: " and the refusal where there is none

@@ -9,7 +9,7 @@
 
 #include "tools/bench/cell.hpp"
 #include "tools/bench/peers.hpp"
-#include "tools/bench/prefill_inputs.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 namespace {

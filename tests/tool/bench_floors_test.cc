@@ -7,10 +7,10 @@
 #include <cstring>
 
 #include "check/array.hpp"
+#include "tools/bench/cell.hpp"
 #include "tools/bench/cpu_probe.hpp"
-#include "tools/bench/floors.hpp"
-#include "tools/bench/prefill_inputs.hpp"
 #include "tools/bench/prefill_report.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -16,10 +16,10 @@ namespace {
 // A record of that grid in which cell i is 1 + (i % 7 - 1) / 4 times as fast as its best peer.
 PrefillReport record(const std::string& grid) {
   PrefillReport report;
-  report.date = "2026-01-02T03:04:05Z", report.version = "1.2.3", report.commit = "<&\">";
-  report.command = "sluice bench prefill", report.grid = grid, report.gates = "published";
-  report.dtype = "bf16", report.backend = "cuda", report.machine = {{"name", "A GPU"}};
-  report.repeat = 9, report.rest_ms = 5;
+  PrefillSettings& s = report.settings;
+  report.date = "2026-01-02T03:04:05Z", report.version = "1.2.3", s.run.commit = "<&\">";
+  s.command = "sluice bench prefill", s.grid = grid, report.machine = {{"name", "A GPU"}};
+  s.run.repeat = 9, s.rest_ms = 5;
   report.ceilings = {7e14, 4e12, "probe", "copy"};
   report.first_call = {200, 30, 1};
   for (const Cell& cell : named_grid(grid)) {

@@ -72,14 +72,17 @@ TEST(BenchSteps, PeersAreRead) {
   ASSERT_GE(peers.size(), 10u);
   EXPECT_EQ(peers[0].peer, "FLA 0.5.2");
   EXPECT_EQ(peers[0].us, 4.02);
-  EXPECT_THROW(parse_step_peers("header\nx,decode,1,2\n"), std::runtime_error);
-  EXPECT_THROW(parse_step_peers("header\nx,decode,1.5,2,1,fp32,3\n"), std::runtime_error);
+  const std::string header = "peer,op,HV,B,T,state,us\n";
+  for (const char* line : {"x,decode,1,2", "x,decode,1.5,2,1,fp32,3"}) {
+    const std::string text = header + line;
+    EXPECT_THROW(parse_step_peers({"table", text.c_str()}), std::runtime_error) << line;
+  }
 }
 
 TEST(BenchSteps, UnknownIsNull) {
   StepReport report;
   report.rows.emplace_back();
-  const nlohmann::json row = to_json(report)["rows"][0];
+  const nlohmann::json row = nlohmann::json::parse(to_json(report).dump())["rows"][0];
   EXPECT_TRUE(row["us"].is_null());
   EXPECT_TRUE(row["share_of_copy"].is_null());
   EXPECT_TRUE(row["ratio_to_best_peer"].is_null());

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tools/bench/machine.hpp"
 #include "tools/commands.hpp"
 
 namespace sluice::tools {
@@ -22,18 +23,10 @@ Action add_bench_parts(CLI::App& bench);
 Action add_bench_stages(CLI::App& bench);
 Action add_bench_train_layer(CLI::App& bench);
 
-/// What most of them are asked for.
-struct RunOptions {
-  std::string json, commit = "unknown";
-  sluice_dtype dtype = kBFloat16;
-  Implementation backend = Implementation::kCuda;
-  int repeat = 15;
-};
 /// Adds --dtype, --repeat, --commit and --json.
 void add_run_options(CLI::App& command, RunOptions* options);
 /// Adds --repeat (of what `what` says), --commit and --json.
-void add_record_options(CLI::App& command, const char* what, int* repeat, std::string* commit,
-                        std::string* json);
+void add_record_options(CLI::App& command, const char* what, RunOptions* options);
 /// What was typed, without --json: for the record of the run.
 std::string command_text(const std::string& name, const CLI::App& command);
 
@@ -43,16 +36,6 @@ void add_device_option(CLI::App& command, Implementation* out);
 /// Writes what was measured where the user asked for it; an empty path asks for nothing. Returns
 /// `status`, or kExitError behind a message that names a file that cannot be written.
 int write_record(const std::string& path, const std::string& text, int status);
-
-/// One sequence to prefill, a batch of others to decode, with the heads of a layer.
-struct QuickSettings {
-  Implementation backend = Implementation::kAuto;
-  int64_t heads = 16, value_heads = 32, dim = 128, tokens = 1024, batch = 4;
-  int threads = 0;  ///< of the CPU backend; 0: its own choice
-};
-
-void add_quick_options(CLI::App& command, QuickSettings* settings);
-int bench_quick(const QuickSettings& settings);
 
 }  // namespace sluice::tools
 

@@ -1,11 +1,14 @@
-// Reads and names points of prefill grids and ways to spread sequences, and lists the named grids.
+// Reads and names points of prefill grids and ways to spread sequences, lists the named grids, and
+// counts arithmetic and bytes of a cell.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cell.hpp"
 
 #include <fmt/core.h>
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <numeric>
+#include <queue>
 #include <stdexcept>
 #include <string_view>
 
@@ -18,6 +21,18 @@ constexpr int64_t kMaxHeads = 1024, kMaxSequences = 1 << 20, kMaxTokens = int64_
 bool read_count(std::string_view text, int64_t limit, int64_t* out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
   return error == std::errc() && end == text.data() + text.size() && *out >= 1 && *out <= limit;
+}
+
+/// Every text as parse(text, &value) reads it; throws where that finds something wrong.
+template <class Value>
+std::vector<Value> read_all(const std::vector<std::string>& texts,
+                            std::string (*parse)(const std::string&, Value*)) {
+  std::vector<Value> values;
+  for (const std::string& text : texts) {
+    const std::string trouble = parse(text, &values.emplace_back());
+    if (!trouble.empty()) throw std::runtime_error(trouble);
+  }
+  return values;
 }
 
 }  // namespace
@@ -61,6 +76,14 @@ std::string parse_lengths(const std::string& text, std::vector<int64_t>* out) {
   }
 }
 
+std::vector<Cell> all_heads(const std::vector<std::string>& texts) {
+  return read_all(texts, parse_heads);
+}
+
+std::vector<std::vector<int64_t>> all_lengths(const std::vector<std::string>& texts) {
+  return read_all(texts, parse_lengths);
+}
+
 std::string heads_text(const Cell& cell) { return fmt::format("{}/{}", cell.H, cell.HV); }
 
 std::string lengths_text(const std::vector<int64_t>& lengths) {
@@ -95,13 +118,12 @@ std::string parse_split_way(const std::string& text, SplitWay* out) {
   return {};
 }
 
+std::vector<SplitWay> all_ways(const std::vector<std::string>& texts) {
+  return read_all(texts, parse_split_way);
+}
+
 std::vector<SplitWay> swept_ways() {
-  std::vector<SplitWay> ways;
-  for (const char* name :
-       {"auto", "never", "columns", "2", "3", "4", "6", "8", "12", "16", "24", "32"}) {
-    parse_split_way(name, &ways.emplace_back());
-  }
-  return ways;
+  return all_ways({"auto", "never", "columns", "2", "3", "4", "6", "8", "12", "16", "24", "32"});
 }
 
 const std::vector<std::string>& history_names() {
@@ -185,6 +207,42 @@ std::vector<Cell> named_grid(const std::string& name) {
   }
   if (name == "kda") return kda();
   throw std::invalid_argument("no grid '" + name + "'");
+}
+
+double prefill_flops(const Cell& c) noexcept {
+  const int64_t per_token = 4 * kChunk * (c.K + c.V) + 6 * c.K * c.V;
+  return static_cast<double>(per_token) * static_cast<double>(c.tokens() * c.HV);
+}
+
+double prefill_bytes(const Cell& c, int64_t element_bytes) noexcept {
+  const int64_t gates = c.key_gates ? c.K : 1;  // float32, as betas are
+  const int64_t per_token = element_bytes * 2 * (c.H * c.K + c.HV * c.V) + 4 * (gates + 1) * c.HV;
+  return static_cast<double>(per_token) * static_cast<double>(c.tokens()) +
+         2.0 * 4.0 * static_cast<double>(c.K * c.V) * static_cast<double>(c.units());
+}
+
+int64_t busiest_chunks(const Cell& cell, int processors) {
+  std::vector<int64_t> chunks;
+  for (const int64_t length : cell.lengths) chunks.push_back((length + kChunk - 1) / kChunk);
+  std::sort(chunks.begin(), chunks.end(), std::greater<>());
+  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> loads;
+  for (int i = 0; i < processors; ++i) loads.push(0);
+  int64_t busiest = 0;
+  for (const int64_t unit : chunks) {
+    for (int64_t head = 0; head < cell.HV; ++head) {
+      const int64_t load = loads.top() + unit;
+      loads.pop();
+      loads.push(load);
+      busiest = std::max(busiest, load);
+    }
+  }
+  return busiest;
+}
+
+Floor floor_of(const Cell& cell, int64_t element_bytes, const Ceilings& ceilings) noexcept {
+  const double arithmetic = prefill_flops(cell) / ceilings.flop_per_second;
+  const double memory = prefill_bytes(cell, element_bytes) / ceilings.bytes_per_second;
+  return {std::max(arithmetic, memory), memory > arithmetic};
 }
 
 }  // namespace sluice::tools

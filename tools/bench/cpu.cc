@@ -6,13 +6,18 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <thread>
 
+#include "check/comparer.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/bench/cpu_contender.hpp"
 #include "tools/bench/cpu_probe.hpp"
+#include "tools/bench/rows.hpp"
+#include "tools/call.hpp"
 #include "tools/commands.hpp"
 #include "tools/terminal.hpp"
 
@@ -24,6 +29,85 @@ constexpr double kColdBytes = 256e6;
 // Seconds of each probe in each round.
 constexpr double kProbeSeconds = 0.02;
 
+struct Measurement {
+  std::string name, failure;  ///< failure: what run() said, or empty
+  Spread wall, cpu;           ///< cpu: of the whole process
+  int64_t state_number_bytes = 4;
+  size_t scratch_bytes = 0;
+  double error = 0;  ///< relative L2 of the sample against the reference, NaN if not comparable
+};
+
+double sample_error(const BenchProblem& problem, const Contender& contender) {
+  if (!contender.comparable()) return kUnknown;
+  const check::Array answer =
+      sample_answer(problem, contender.head_map(), contender.state_layout());
+  if (answer.empty()) return kUnknown;
+  const TensorView sample = contender.output().sliced(0, 0, 1).sliced(1, 0, answer.shape[1]);
+  const check::Comparison comparison = check::compare_tokens(sample, check::view_of(answer));
+  return comparison.fault.empty() ? comparison.relative_l2 : kUnknown;
+}
+
+struct Samples {
+  std::vector<double> wall, cpu;
+};
+
+// Runs one contender for a while.
+void run_turn(Contender& contender, double seconds, Samples* samples) {
+  const Stopwatch watch;
+  const double cpu = process_seconds();
+  int calls = 0;
+  double elapsed = 0;
+  do {
+    contender.run();
+    ++calls;
+    elapsed = watch.seconds();
+  } while (elapsed < seconds);
+  samples->wall.push_back(elapsed / calls);
+  samples->cpu.push_back((process_seconds() - cpu) / calls);
+  contender.rest();
+}
+
+// Runs what may fail, unless this contender has failed before.
+template <class Run>
+void guarded(Measurement* out, Run run) {
+  if (!out->failure.empty()) return;
+  try {
+    run();
+  } catch (const std::runtime_error& error) {
+    out->failure = error.what();
+  }
+}
+
+/// First each contender once for its error (and to warm up), then rounds in which each runs for a
+/// while in turn, so that what disturbs the machine disturbs all of them, then `beside()` for the probes.
+std::vector<Measurement> measure(const BenchProblem& problem,
+                                 const std::vector<std::unique_ptr<Contender>>& contenders,
+                                 int rounds, double seconds, const std::function<void()>& beside) {
+  std::vector<Measurement> results(contenders.size());
+  std::vector<Samples> samples(contenders.size());
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    results[i].name = contenders[i]->name();
+    results[i].state_number_bytes = contenders[i]->state_number_bytes();
+    guarded(&results[i], [&] {
+      contenders[i]->run();
+      results[i].error = sample_error(problem, *contenders[i]);
+    });
+    results[i].scratch_bytes = contenders[i]->scratch_bytes();
+    contenders[i]->rest();
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      guarded(&results[i], [&] { run_turn(*contenders[i], seconds, &samples[i]); });
+    }
+    beside();
+  }
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    results[i].wall = spread_of(samples[i].wall);
+    results[i].cpu = spread_of(samples[i].cpu);
+  }
+  return results;
+}
+
 struct BenchSettings {
   std::vector<std::string> models = {"qwen3-next"};
   std::vector<int64_t> tokens = {512, 2048};
@@ -34,7 +118,8 @@ struct BenchSettings {
   int threads = 1;
   std::string pages = "huge";
   bool peers = true, layer = false, key_gates = false;
-  MeasureOptions measure;
+  int rounds = 9;
+  double seconds = 0.05;  ///< at least, of each contender in each round
 };
 
 // One line of the plan.
@@ -49,7 +134,8 @@ struct Row {
 // What came of it.
 struct RowResult {
   Row row;
-  double flops = 0, states = 0;         // states: bytes read and written, a byte each number
+  double flops = 0,
+         states = 0;                    // states: bytes read and written, a byte each number
   Spread fma_gflops, bandwidth_gbytes;  // of the probes
   double huge_page_bytes = 0;           // of the process, while the row ran
   std::vector<Measurement> measurements;
@@ -79,10 +165,7 @@ std::vector<StateForm> forms_of(const Row& row, const BenchSettings& s) {
   std::vector<StateForm> forms;
   for (const std::string& type : s.types) {
     for (const std::string& layout : s.layouts) {
-      forms.push_back({type == "bf16"   ? check::kBF16
-                       : type == "fp16" ? check::kF16
-                                        : check::kF32,
-                       layout == "vk" ? StateLayout::kVK : StateLayout::kKV});
+      forms.push_back({dtype_named(type), layout == "vk" ? StateLayout::kVK : StateLayout::kKV});
     }
   }
   return forms;
@@ -95,19 +178,20 @@ std::string size_text(size_t bytes) {
                           : fmt::format("{:.1f} MiB", kibibytes / 1024);
 }
 
-RowResult bench_row(const Row& row, const BenchSettings& s) {
-  const BenchProblem problem(row.model, row.B, row.T, row.decode, s.dtype, s.key_gates);
+RowResult bench_row(Machine& host, const Row& row, const BenchSettings& s) {
+  const BenchProblem problem(host, row.model, row.B, row.T, row.decode, DType{s.dtype},
+                             s.key_gates);
   RowResult result{row, problem.flops(), problem.state_bytes(1), {}, {}, 0, {}};
   const double footprint = problem.state_bytes() / 2;
   const int64_t slots = row.cold ? static_cast<int64_t>(kColdBytes / footprint) + 1 : 1;
   std::vector<std::unique_ptr<Contender>> contenders;
   for (const StateForm& form : forms_of(row, s)) {
-    contenders.push_back(make_sluice_contender(problem, form, slots));
+    contenders.push_back(make_sluice_contender(problem, form, slots, false));
   }
   const auto add = [&](std::unique_ptr<Contender> contender) {
     if (contender != nullptr) contenders.push_back(std::move(contender));
   };
-  if (s.key_gates) add(make_key_gates_contender(problem, slots));
+  if (s.key_gates) add(make_sluice_contender(problem, StateForm{}, slots, true));
   if (s.threads > 1) add(make_one_thread_contender(problem, slots));
   if (s.layer) add(make_layer_contender(problem, slots));
   if (s.peers) add(make_ggml_contender(problem, slots, s.threads, false));
@@ -115,7 +199,7 @@ RowResult bench_row(const Row& row, const BenchSettings& s) {
   if (s.peers) add(make_ik_contender(problem, slots, s.threads));
   BandwidthProbe memory(static_cast<size_t>(row.cold ? kColdBytes : footprint));
   std::vector<double> fma, bandwidth;
-  result.measurements = measure(problem, contenders, s.measure, [&] {
+  result.measurements = measure(problem, contenders, s.rounds, s.seconds, [&] {
     if (!row.decode) fma.push_back(fma_peak(s.threads, kProbeSeconds));
     if (row.decode) bandwidth.push_back(memory.run(s.threads, kProbeSeconds));
   });
@@ -199,8 +283,8 @@ nlohmann::json machine(const BenchSettings& s) {
           {"pages", s.pages},
           {"sluice", sluice_version()},
           {"capability", text.data()},
-          {"rounds", s.measure.rounds},
-          {"seconds_per_turn", s.measure.seconds}};
+          {"rounds", s.rounds},
+          {"seconds_per_turn", s.seconds}};
 }
 
 int bench_cpu(const BenchSettings& s) {
@@ -208,6 +292,7 @@ int bench_cpu(const BenchSettings& s) {
   setenv("SLUICE_NUM_THREADS", std::to_string(s.threads).c_str(), 1);
   sluice_warm_up(kCpuDevice);
   ask_for_huge_pages(s.pages == "huge");
+  const std::unique_ptr<Machine> host = make_host_machine();
   nlohmann::json report = machine(s);
   Table table({"<model", "<op", "B", "T", "<who", "wall", "+-", "cpu", "tokens/s", "rate",
                "of peak", "time/sluice", "scratch", "error"});
@@ -216,7 +301,7 @@ int bench_cpu(const BenchSettings& s) {
   for (size_t i = 0; i < rows.size(); ++i) {
     show_progress(i, rows.size(),
                   fmt::format("{} {} T {}", rows[i].model.name, rows[i].op(), rows[i].T));
-    const RowResult result = bench_row(rows[i], s);
+    const RowResult result = bench_row(*host, rows[i], s);
     add_table_rows(result, s.threads, &table);
     report["rows"].push_back(to_json(result));
     report["rows"].back()["huge_page_bytes"] = result.huge_page_bytes;
@@ -229,66 +314,48 @@ int bench_cpu(const BenchSettings& s) {
   table.print();
   fmt::print(
       "Medians of {}; +- is half the middle half's width. rate and ratio by {} "
-      "time.\nrate: prefill 7 K V FLOP per token and value head, of the FMA peak; decode state "
+      "time.\nrate: prefill 7 K V FLOP per token and value head, of the FMA "
+      "peak; decode state "
       "bytes "
-      "read and written,\nof in-place read and write; both measured beside. error: the first {} "
+      "read and written,\nof in-place read and write; both measured beside. "
+      "error: the first {} "
       "tokens against float64.\n",
-      counted(s.measure.rounds, "interleaved round"), s.threads == 1 ? "CPU" : "wall",
-      kSampleTokens);
+      counted(s.rounds, "interleaved round"), s.threads == 1 ? "CPU" : "wall", kSampleTokens);
   return write_record(s.output, report.dump(1) + '\n', failed ? kExitWrong : kExitDone);
 }
 
 void add_cpu_options(CLI::App* command, BenchSettings* s) {
-  command
-      ->add_option("--model", s->models,
-                   fmt::format("shapes: {}; with -tp2, -tp4 or -tp8; or H/HV, H/HV/KxV",
-                               fmt::join(model_names(), ", ")))
-      ->delimiter(',')
+  add_list(*command, "--model", &s->models,
+           fmt::format("shapes: {}; with -tp2, -tp4 or -tp8; or H/HV, H/HV/KxV",
+                       fmt::join(model_names(), ", ")))
       ->capture_default_str()
       ->check([](const std::string& name) {
         return find_model(name) ? std::string() : "no model '" + name + "' (see --help)";
       });
-  command->add_option("--op", s->op, "prefill, decode or both")
-      ->check(CLI::IsMember({"prefill", "decode", "both"}))
-      ->capture_default_str();
-  command->add_option("--T", s->tokens, "prefill lengths")
-      ->delimiter(',')
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--B", s->batches, "decode batches")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--steps", s->steps, "tokens of a sequence in a decode call")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 16))
-      ->capture_default_str();
-  command->add_option("--state-type", s->types, "decode with states in fp32, bf16, fp16")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
-      ->capture_default_str();
-  command->add_option("--state-layout", s->layouts, "decode with states laid out kv, vk")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"kv", "vk"}))
-      ->capture_default_str();
-  command->add_option("--states", s->states, "decode with hot, cold or both kinds of states")
-      ->check(CLI::IsMember({"hot", "cold", "both"}))
-      ->capture_default_str();
+  add_checked(*command, "--op", &s->op, "prefill, decode or both",
+              CLI::IsMember({"prefill", "decode", "both"}));
+  const auto add_several = [&](const char* name, auto* values, const char* help,
+                               const CLI::Validator& check) {
+    add_list(*command, name, values, help)->check(check)->capture_default_str();
+  };
+  add_several("--T", &s->tokens, "prefill lengths", CLI::Range(2, 1 << 20));
+  add_several("--B", &s->batches, "decode batches", CLI::Range(1, 4096));
+  add_several("--steps", &s->steps, "tokens of a sequence in a decode call", CLI::Range(1, 16));
+  add_several("--state-type", &s->types, "decode with states in fp32, bf16, fp16",
+              CLI::IsMember({"fp32", "bf16", "fp16"}));
+  add_several("--state-layout", &s->layouts, "decode with states laid out kv, vk",
+              CLI::IsMember({"kv", "vk"}));
+  add_checked(*command, "--states", &s->states, "decode with hot, cold or both kinds of states",
+              CLI::IsMember({"hot", "cold", "both"}));
   add_dtype_option(*command, &s->dtype);
-  command->add_option("--threads", s->threads, "of each contender")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command->add_option("--rounds", s->measure.rounds, "interleaved rounds")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--seconds", s->measure.seconds, "at least, of each turn in a round")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command
-      ->add_option("--pages", s->pages,
-                   "of everybody's memory: huge (2 MiB, where the system grants them) or small")
-      ->check(CLI::IsMember({"huge", "small"}))
-      ->capture_default_str();
+  add_checked(*command, "--threads", &s->threads, "of each contender", CLI::Range(1, 1024));
+  add_checked(*command, "--rounds", &s->rounds, "interleaved rounds", CLI::Range(1, 1000));
+  add_checked(*command, "--seconds", &s->seconds, "at least, of each turn in a round",
+              CLI::PositiveNumber);
+  add_checked(*command, "--pages", &s->pages,
+              "of everybody's memory: huge (2 MiB, where the system grants "
+              "them) or small",
+              CLI::IsMember({"huge", "small"}));
   command->add_flag("--key-gates", s->key_gates, "time key-wise gates (KDA) beside gates of heads");
   command->add_flag("--layer", s->layer, "time the whole layer beside its delta rule");
   command->add_flag("!--no-peers", s->peers, "leave out the peers that were linked in");
@@ -302,15 +369,21 @@ Action add_bench_cpu(CLI::App& bench) {
   auto settings = std::make_shared<BenchSettings>();
   add_cpu_options(cpu, settings.get());
   cpu->footer(
-      "Peers are linked in when the build is configured with -DSLUICE_GGML_DIR=<build directory>\n"
-      "-DSLUICE_GGML_SOURCE_DIR=<source directory> -DSLUICE_IK_LLAMA_DIR=<source directory>.\n"
-      "Everything runs in one process, in turns. With several threads Sluice on one thread takes "
+      "Peers are linked in when the build is configured with "
+      "-DSLUICE_GGML_DIR=<build directory>\n"
+      "-DSLUICE_GGML_SOURCE_DIR=<source directory> "
+      "-DSLUICE_IK_LLAMA_DIR=<source directory>.\n"
+      "Everything runs in one process, in turns. With several threads "
+      "Sluice on one thread takes "
       "its\nturns too, so that its time/sluice is the speed-up.\n"
       "Examples:\n"
-      "  sluice bench cpu --model qwen3-next,qwen3.5-27b-tp2 --T 512,2048 -o cpu.json\n"
+      "  sluice bench cpu --model qwen3-next,qwen3.5-27b-tp2 --T "
+      "512,2048 -o cpu.json\n"
       "  sluice bench cpu --op decode --B 1,8 --threads 2\n"
-      "  sluice bench cpu --op decode --state-type fp32,bf16 --state-layout kv,vk\n"
-      "  sluice bench cpu --op prefill --model 16/16/64x64,8/24,4/16/256x256 --T 1000\n"
+      "  sluice bench cpu --op decode --state-type fp32,bf16 "
+      "--state-layout kv,vk\n"
+      "  sluice bench cpu --op prefill --model "
+      "16/16/64x64,8/24,4/16/256x256 --T 1000\n"
       "  sluice bench cpu --dtype bf16 --op prefill --layer\n"
       "  sluice bench cpu --model 32/32 --key-gates");
   return [settings] { return bench_cpu(*settings); };

@@ -4,7 +4,7 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
-#include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "tools/bench/cpu_contender.hpp"
@@ -18,12 +18,8 @@ class GgmlContender final : public Contender {
       : problem_(problem),
         key_gates_(key_gates),
         slots_(problem.decode ? slots : 1),
-        states_(check::kF32, {slots_, problem.initial.size()}),
-        results_(check::kF32, {slots_, result_size(problem)}) {
-    for (int64_t slot = 0; slot < slots_; ++slot) {
-      std::memcpy(states_.floats() + slot * problem.initial.size(), problem.initial.floats(),
-                  static_cast<size_t>(problem.initial.size()) * sizeof(float));
-    }
+        states_(problem.make_pool(kFloat32, slots_ * problem.B, state_layout())),
+        results_(problem.memory.tensor(kFloat32, {slots_, result_size(problem)}, 0)) {
     // Tensors lie in our memory: the context holds their descriptions only.
     const ggml_init_params init = {ggml_tensor_overhead() * 16 + ggml_graph_overhead(), nullptr,
                                    true};
@@ -54,13 +50,15 @@ class GgmlContender final : public Contender {
                       {problem_.B, problem_.T, problem_.model.HV, problem_.model.V});
   }
 
-  std::string run() override {
-    // ggml reads a state in one place and writes it in another: in and out rotate together. Callers
-    // that copy it back pay more than is timed here.
-    state_->data = states_.floats() + next_ * problem_.initial.size();
-    result_->data = results_.floats() + next_ * result_size(problem_);
+  void run() override {
+    // ggml reads a state in one place and writes it in another: in and out
+    // rotate together. Callers that copy it back pay more than is timed here.
+    state_->data = states_.sliced(0, next_ * problem_.B, problem_.B).data;
+    result_->data = results_.sliced(0, next_, 1).data;
     next_ = (next_ + 1) % slots_;
-    return ggml_graph_compute(graph_, &plan_) == GGML_STATUS_SUCCESS ? "" : "ggml_graph_compute";
+    if (ggml_graph_compute(graph_, &plan_) != GGML_STATUS_SUCCESS) {
+      throw std::runtime_error("ggml_graph_compute");
+    }
   }
 
   // Its threads poll for a while after a call; the next call wakes them.
@@ -68,12 +66,13 @@ class GgmlContender final : public Contender {
 
  private:
   static int64_t result_size(const BenchProblem& problem) {
-    return problem.v.size() + problem.initial.size();
+    const ModelShape& m = problem.model;
+    return problem.B * m.HV * m.V * (problem.T + m.K);
   }
 
-  ggml_tensor* tensor(int64_t a, int64_t b, int64_t c, int64_t d, const Buffer& buffer) {
+  ggml_tensor* tensor(int64_t a, int64_t b, int64_t c, int64_t d, const TensorView& memory) {
     ggml_tensor* result = ggml_new_tensor_4d(context_, GGML_TYPE_F32, a, b, c, d);
-    result->data = buffer.floats();
+    result->data = memory.data;
     return result;
   }
 
@@ -88,7 +87,7 @@ class GgmlContender final : public Contender {
     ggml_tensor* beta = tensor(1, m.HV, T, B, problem_.beta);
     state_ = tensor(m.K, m.V, m.HV, B, states_);
     result_ = ggml_gated_delta_net(context_, q, k, v, g, beta, state_, 1);
-    result_->data = results_.floats();
+    result_->data = results_.data;
     graph_ = ggml_new_graph(context_);
     ggml_build_forward_expand(graph_, result_);
   }
@@ -96,7 +95,7 @@ class GgmlContender final : public Contender {
   const BenchProblem& problem_;
   bool key_gates_;
   int64_t slots_, next_ = 0;
-  Buffer states_, results_;
+  TensorView states_, results_;
   ggml_context* context_ = nullptr;
   ggml_tensor *state_ = nullptr, *result_ = nullptr;
   ggml_cgraph* graph_ = nullptr;

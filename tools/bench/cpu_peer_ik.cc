@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 
 #include "tools/bench/cpu_contender.hpp"
 
@@ -20,14 +21,16 @@ extern "C" bool iqk_fused_delta_net(int head_dim, int n_heads, int gqa_ratio, in
 namespace sluice::tools {
 namespace {
 
+float* floats(const TensorView& tensor) { return static_cast<float*>(tensor.data); }
+
 // [B,T,H,K] -> [B,H,T,K].
-void put_heads_first(const Buffer& from, const BenchProblem& problem, Buffer* to) {
+void put_heads_first(const TensorView& from, const BenchProblem& problem, const TensorView& to) {
   const int64_t B = problem.B, T = problem.T, H = problem.model.H, K = problem.model.K;
   for (int64_t b = 0; b < B; ++b) {
     for (int64_t t = 0; t < T; ++t) {
       for (int64_t h = 0; h < H; ++h) {
-        std::memcpy(to->floats() + ((b * H + h) * T + t) * K,
-                    from.floats() + ((b * T + t) * H + h) * K,
+        std::memcpy(floats(to) + ((b * H + h) * T + t) * K,
+                    floats(from) + ((b * T + t) * H + h) * K,
                     static_cast<size_t>(K) * sizeof(float));
       }
     }
@@ -39,46 +42,42 @@ class IkContender final : public Contender {
   IkContender(const BenchProblem& problem, int64_t slots)
       : problem_(problem),
         slots_(problem.decode ? slots : 1),
-        q_(check::kF32, {problem.q.size()}),
-        k_(check::kF32, {problem.k.size()}),
-        logits_(check::kF32, {problem.beta.size()}),
-        o_(check::kF32, {problem.B, problem.T, problem.model.HV, problem.model.V}),
-        pool_(check::kF32, {slots_, problem.initial.size()}) {
-    put_heads_first(problem.q, problem, &q_);
-    put_heads_first(problem.k, problem, &k_);
-    for (int64_t i = 0; i < logits_.size(); ++i) {
-      const double beta = problem.beta.get(i);
-      logits_.set(i, std::log(beta / (1.0 - beta)));
-    }
-    for (int64_t slot = 0; slot < slots_; ++slot) {
-      std::memcpy(pool_.floats() + slot * problem.initial.size(), problem.initial.floats(),
-                  static_cast<size_t>(problem.initial.size()) * sizeof(float));
+        q_(problem.memory.tensor(kFloat32, {problem.B, problem.model.H, problem.T, problem.model.K},
+                                 0)),
+        k_(problem.memory.tensor(kFloat32, {problem.B, problem.model.H, problem.T, problem.model.K},
+                                 0)),
+        logits_(problem.memory.tensor(kFloat32, {problem.B, problem.T, problem.model.HV}, 0)),
+        o_(problem.make_output(kFloat32)),
+        pool_(problem.make_pool(kFloat32, slots_ * problem.B, StateLayout::kKV)) {
+    put_heads_first(problem.q, problem, q_);
+    put_heads_first(problem.k, problem, k_);
+    for (int64_t i = 0; i < problem.B * problem.T * problem.model.HV; ++i) {
+      const double beta = check::load_element(problem.beta, i);
+      check::store_element(logits_, i, std::log(beta / (1.0 - beta)));
     }
   }
 
   std::string name() const override { return "ik_llama fused"; }
-  TensorView output() const override { return o_.view(); }
-  HeadMap head_map() const override { return HeadMap::kBlock; }
-  StateLayout state_layout() const override { return StateLayout::kKV; }
+  TensorView output() const override { return o_; }
 
-  std::string run() override {
+  void run() override {
     const ModelShape& m = problem_.model;
-    float* const state = pool_.floats() + next_ * problem_.initial.size();
+    float* const state = floats(pool_.sliced(0, next_ * problem_.B, problem_.B));
     next_ = (next_ + 1) % slots_;
     const auto V = static_cast<size_t>(m.V), row = static_cast<size_t>(m.HV * m.V);
     const bool done = iqk_fused_delta_net(
         static_cast<int>(m.K), static_cast<int>(m.HV), static_cast<int>(m.HV / m.H), 0,
         static_cast<int>(problem_.T), static_cast<int>(problem_.B), row, V,
-        row * static_cast<size_t>(problem_.T), q_.floats(), k_.floats(), problem_.v.floats(),
-        problem_.gate.floats(), logits_.floats(),
-        problem_.decode ? state : problem_.initial.floats(), o_.floats(), state, nullptr, 0, 0, 1);
-    return done ? "" : "iqk_fused_delta_net";
+        row * static_cast<size_t>(problem_.T), floats(q_), floats(k_), floats(problem_.v),
+        floats(problem_.gate), floats(logits_), problem_.decode ? state : floats(problem_.initial),
+        floats(o_), state, nullptr, 0, 0, 1);
+    if (!done) throw std::runtime_error("iqk_fused_delta_net");
   }
 
  private:
   const BenchProblem& problem_;
   int64_t slots_, next_ = 0;
-  Buffer q_, k_, logits_, o_, pool_;
+  TensorView q_, k_, logits_, o_, pool_;
 };
 
 }  // namespace

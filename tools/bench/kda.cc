@@ -18,7 +18,7 @@ constexpr const char* kGates[] = {"kda_bounded", "kda_slow"};
 struct KdaOptions {
   PrefillSettings prefill;
   std::vector<std::string> parts = {"prefill", "decode", "layer"}, lengths;
-  std::string json, svg;
+  std::string svg;
 };
 
 bool wants(const KdaOptions& options, const std::string& part) {
@@ -27,7 +27,7 @@ bool wants(const KdaOptions& options, const std::string& part) {
 
 template <class Report>
 void take(const Report& measured, KdaReport* report) {
-  const std::vector<KdaRow> rows = kda_rows(measured);
+  const std::vector<nlohmann::json> rows = kda_rows(measured);
   report->rows.insert(report->rows.end(), rows.begin(), rows.end());
   report->reports.push_back(to_json(measured));
 }
@@ -55,17 +55,17 @@ void measure_all(Machine& machine, double start_seconds, const KdaOptions& optio
     take(measured, report);
   }
   for (const bool layer : {false, true}) {
-    const bool on_gpu = options.prefill.backend == Implementation::kCuda;
+    const bool on_gpu = options.prefill.run.backend == Implementation::kCuda;
     if (!on_gpu || !wants(options, layer ? "layer" : "decode")) continue;
     StepSettings settings;
-    settings.layer = layer, settings.grid = "kda";
-    settings.commit = report->commit, settings.command = report->command;
+    settings.cell.layer = layer, settings.grid = "kda";
+    settings.run.commit = report->commit, settings.command = report->command;
     take(measure_steps(machine, settings), report);
   }
 }
 
 int bench_kda(const KdaOptions& options) {
-  const Implementation backend = options.prefill.backend;
+  const Implementation backend = options.prefill.run.backend;
   if (const std::string reason = unavailable(backend); !reason.empty()) {
     return fail_unavailable(reason);
   }
@@ -76,18 +76,19 @@ int bench_kda(const KdaOptions& options) {
   }
   KdaReport report;
   report.date = utc_now(), report.version = sluice_version();
-  report.commit = options.prefill.commit, report.command = options.prefill.command;
+  report.commit = options.prefill.run.commit, report.command = options.prefill.command;
   report.machine = machine->describe();
   measure_all(*machine, start_seconds, options, &report);
   print_kda(report);
   int status = kExitDone;
-  for (const KdaRow& row : report.rows) {
-    if (!row.failure.empty()) status = kExitError;
-    if (row.error_o > error_limit(short_dtype(options.prefill.dtype))) status = kExitWrong;
+  for (const nlohmann::json& row : report.rows) {
+    if (row.at("failure") != "") status = kExitError;
+    const double limit = error_limit(short_dtype(options.prefill.run.dtype));
+    if (number_in(row, "error_o") > limit) status = kExitWrong;
   }
   if (!options.svg.empty())
     status = std::max(status, write_record(options.svg, kda_figure(report), kExitDone));
-  return write_record(options.json, record_text(to_json(report)), status);
+  return write_record(options.prefill.run.json, record_text(to_json(report)), status);
 }
 
 }  // namespace
@@ -95,22 +96,17 @@ int bench_kda(const KdaOptions& options) {
 Action add_bench_kda(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("kda", "Key-wise gates: prefill, decode, layers");
   auto options = std::make_shared<KdaOptions>();
-  options->prefill.repeat = 30;
-  add_device_option(*command, &options->prefill.backend);
-  command->add_option("--part", options->parts, "prefill, decode, layer")
-      ->delimiter(',')
+  options->prefill.run.repeat = 30;
+  add_device_option(*command, &options->prefill.run.backend);
+  add_list(*command, "--part", &options->parts, "prefill, decode, layer")
       ->check(CLI::IsMember({"prefill", "decode", "layer"}))
       ->capture_default_str();
-  command->add_option("--lengths", options->lengths, "of prefill only these, e.g. 8192x1")
-      ->delimiter(',');
-  command
-      ->add_option("--history", options->prefill.history,
-                   "of prefill: forget drops what heads have forgotten, as cuDNN's engine does")
-      ->check(CLI::IsMember(history_names()))
-      ->capture_default_str();
-  add_dtype_option(*command, &options->prefill.dtype);
-  add_record_options(*command, "timed calls of each prefill", &options->prefill.repeat,
-                     &options->prefill.commit, &options->json);
+  add_list(*command, "--lengths", &options->lengths, "of prefill only these, e.g. 8192x1");
+  add_checked(*command, "--history", &options->prefill.history,
+              "of prefill: forget drops what heads have forgotten, as cuDNN's engine does",
+              CLI::IsMember(history_names()));
+  add_dtype_option(*command, &options->prefill.run.dtype);
+  add_record_options(*command, "timed calls of each prefill", &options->prefill.run);
   command->add_option("--svg", options->svg, "draw the table");
   command->footer(
       "The grids of `sluice bench prefill --grid kda` with gates kda_bounded and kda_slow, of "

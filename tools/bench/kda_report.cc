@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tools/bench/rows.hpp"
 #include "tools/terminal.hpp"
@@ -37,120 +38,117 @@ int column_of(const std::string& peer) {
   return -1;
 }
 
-void take_peer(const std::string& peer, double time, KdaRow* row) {
-  const int column = column_of(peer);
-  if (column < 0 || row->peers[column] <= time) return;
-  row->peers[column] = time;
+/// A row of the record with what both kinds of reports have. `peers`: pairs of name and time.
+nlohmann::json row_of(const std::string& unit, double time, double host_us,
+                      const std::vector<std::pair<std::string, double>>& peers) {
+  nlohmann::json row = {{"unit", unit},     {"time", time},        {"host_us", host_us},
+                        {"mark", kUnknown}, {"stretch", kUnknown}, {"error_o", kUnknown}};
+  double least[kKdaPeerCount] = {kUnknown, kUnknown, kUnknown}, best = kUnknown;
+  for (const auto& [peer, peer_time] : peers) {
+    const int column = column_of(peer);
+    if (column < 0 || least[column] <= peer_time) continue;
+    least[column] = peer_time;
+    if (!(best <= peer_time)) best = peer_time;
+  }
+  for (int i = 0; i < kKdaPeerCount; ++i) row["peers"][kKdaPeers[i]] = least[i];
+  row["ratio_to_best_peer"] = best / time;
+  return row;
 }
 
-void take_mark(const PrefillRow& from, const std::string& gates, KdaRow* row) {
+void take_mark(const PrefillRow& from, const std::string& gates, nlohmann::json* row) {
   for (const PrefillMark& mark : kPrefillMarks) {
     if (mark.HV != from.cell.HV || mark.lengths != lengths_text(from.cell.lengths)) continue;
-    row->mark = mark.mark[is_slow(gates)], row->stretch = mark.stretch[is_slow(gates)];
+    (*row)["mark"] = mark.mark[is_slow(gates)], (*row)["stretch"] = mark.stretch[is_slow(gates)];
   }
-}
-
-std::string time_text(const KdaRow& row, double time) {
-  return text_of(time, row.unit == "ms" ? 3 : 1);
 }
 
 }  // namespace
 
-double KdaRow::ratio() const {
-  double best = kUnknown;
-  for (const double peer : peers) {
-    if (!(best <= peer)) best = std::isnan(peer) ? best : peer;
-  }
-  return best / time;
-}
-
-std::vector<KdaRow> kda_rows(const PrefillReport& report) {
-  std::vector<KdaRow> rows;
+std::vector<nlohmann::json> kda_rows(const PrefillReport& report) {
+  const std::string& gates = report.settings.gates;
+  std::vector<nlohmann::json> rows;
   for (const PrefillRow& from : report.rows) {
-    KdaRow& row = rows.emplace_back();
-    row.part = "prefill", row.unit = "ms";
-    row.what =
-        fmt::format("{}, {}", lengths_text(from.cell.lengths), counted(from.cell.HV, "head"));
-    row.gates = is_slow(report.gates) ? "slow" : "bounded";
-    row.time = from.ms, row.error_o = from.error_o, row.host_us = from.host_us;
-    row.kernel = from.kernel, row.failure = from.failure;
-    if (report.backend == "cuda") take_mark(from, report.gates, &row);
+    std::vector<std::pair<std::string, double>> peers;
     for (const PeerTime& peer : from.peers) {
-      if (peer.gates == report.gates) take_peer(peer.peer, peer.ms, &row);
+      if (peer.gates == gates) peers.emplace_back(peer.peer, peer.ms);
     }
+    nlohmann::json& row = rows.emplace_back(row_of("ms", from.ms, from.host_us, peers));
+    const std::string heads = counted(from.cell.HV, "head");
+    row.update({{"part", "prefill"},
+                {"what", fmt::format("{}, {}", lengths_text(from.cell.lengths), heads)},
+                {"gates", is_slow(gates) ? "slow" : "bounded"},
+                {"error_o", from.error_o},
+                {"kernel", from.kernel},
+                {"failure", from.failure}});
+    if (report.settings.run.backend == Implementation::kCuda) take_mark(from, gates, &row);
   }
   return rows;
 }
 
-std::vector<KdaRow> kda_rows(const StepReport& report) {
-  std::vector<KdaRow> rows;
+std::vector<nlohmann::json> kda_rows(const StepReport& report) {
+  std::vector<nlohmann::json> rows;
   for (const StepRow& from : report.rows) {
     const StepCell& c = from.cell;
-    KdaRow& row = rows.emplace_back();
-    row.part = c.layer ? "layer" : "decode", row.unit = "us";
-    row.what = fmt::format("B {}, {}, {} states", c.B, counted(c.HV, "head"), c.state);
-    if (c.T > 1) row.what += fmt::format(", {} tokens{}", c.T, c.per_token ? ", all kept" : "");
-    row.gates = "raw";
-    row.time = from.us, row.host_us = from.host_us;
-    row.kernel = from.kernel, row.failure = from.failure;
-    if (c.goal_us > 0) row.mark = c.goal_us;
-    for (const StepPeer& peer : from.peers) take_peer(peer.peer, peer.us, &row);
+    std::vector<std::pair<std::string, double>> peers;
+    for (const StepPeer& peer : from.peers) peers.emplace_back(peer.peer, peer.us);
+    std::string what = fmt::format("B {}, {}, {} states", c.B, counted(c.HV, "head"), c.state);
+    if (c.T > 1) what += fmt::format(", {} tokens{}", c.T, c.per_token ? ", all kept" : "");
+    nlohmann::json& row = rows.emplace_back(row_of("us", from.us, from.host_us, peers));
+    row.update({{"part", c.layer ? "layer" : "decode"},
+                {"what", what},
+                {"gates", "raw"},
+                {"kernel", from.kernel},
+                {"failure", from.failure}});
+    if (c.goal_us > 0) row["mark"] = c.goal_us;
   }
   return rows;
 }
 
 nlohmann::json to_json(const KdaReport& report) {
-  nlohmann::json out = {{"schema", "sluice.bench.kda/1"},
-                        {"date", report.date},
-                        {"sluice", report.version},
-                        {"commit", report.commit},
-                        {"command", report.command},
-                        {"machine", report.machine},
-                        {"us_per_chunk_head", number_or_null(report.us_per_chunk_head)},
-                        {"us_per_chunk_head_mark", kChunkHeadMark},
-                        {"us_per_chunk_head_stretch", kChunkHeadStretch},
-                        {"rows", nlohmann::json::array()},
-                        {"reports", report.reports}};
-  for (const KdaRow& row : report.rows) {
-    nlohmann::json entry = {{"part", row.part},
-                            {"what", row.what},
-                            {"gates", row.gates},
-                            {"unit", row.unit},
-                            {"time", number_or_null(row.time)},
-                            {"mark", number_or_null(row.mark)},
-                            {"stretch", number_or_null(row.stretch)},
-                            {"ratio_to_best_peer", number_or_null(row.ratio())},
-                            {"error_o", number_or_null(row.error_o)},
-                            {"host_us", number_or_null(row.host_us)},
-                            {"kernel", row.kernel},
-                            {"failure", row.failure}};
-    for (int i = 0; i < kKdaPeerCount; ++i) {
-      entry["peers"][kKdaPeers[i]] = number_or_null(row.peers[i]);
-    }
-    out["rows"].push_back(std::move(entry));
-  }
-  return out;
+  return {{"schema", "sluice.bench.kda/1"},
+          {"date", report.date},
+          {"sluice", report.version},
+          {"commit", report.commit},
+          {"command", report.command},
+          {"machine", report.machine},
+          {"us_per_chunk_head", report.us_per_chunk_head},
+          {"us_per_chunk_head_mark", kChunkHeadMark},
+          {"us_per_chunk_head_stretch", kChunkHeadStretch},
+          {"rows", report.rows},
+          {"reports", report.reports}};
 }
+
+namespace {
+
+/// A time in the row's unit, which the row itself has or its object `inside`.
+Column time_column(const char* head, const char* key, const char* inside = nullptr) {
+  return {head, [=](const nlohmann::json& row) {
+            return text_of(number_in(inside == nullptr ? row : row.at(inside), key),
+                           row["unit"] == "ms" ? 3 : 1);
+          }};
+}
+
+}  // namespace
 
 void print_kda(const KdaReport& report) {
   fmt::print("{}, sluice {} ({}), {}\n", report.machine.value("name", "?"), report.version,
              report.commit, report.date);
-  Table table({"<part", "<shape", "<gates", "time", "<unit", "mark", "of mark", "stretch", "cuDNN",
-               "FlashKDA", "FLA", "x best", "err o", "host us", "<kernel"});
-  for (const KdaRow& row : report.rows) {
-    if (!row.failure.empty()) continue;
-    table.add({row.part, row.what, row.gates, time_text(row, row.time), row.unit,
-               time_text(row, row.mark), text_of(row.time / row.mark, 2),
-               time_text(row, row.stretch), time_text(row, row.peers[0]),
-               time_text(row, row.peers[1]), time_text(row, row.peers[2]), text_of(row.ratio(), 2),
-               std::isnan(row.error_o) ? "-" : error_text(row.error_o), text_of(row.host_us, 1),
-               row.kernel});
+  const auto of_mark = [](const nlohmann::json& row) {
+    return text_of(number_in(row, "time") / number_in(row, "mark"), 2);
+  };
+  std::vector<Column> columns = {word("<part", "part"),   word("<shape", "what"),
+                                 word("<gates", "gates"), time_column("time", "time"),
+                                 word("<unit", "unit"),   time_column("mark", "mark"),
+                                 {"of mark", of_mark},    time_column("stretch", "stretch")};
+  for (const char* peer : kKdaPeers) columns.push_back(time_column(peer, peer, "peers"));
+  for (const Column& column : {number("x best", "ratio_to_best_peer", 2), error("err o", "error_o"),
+                               number("host us", "host_us", 1), kernel()}) {
+    columns.push_back(column);
   }
-  table.print();
-  for (const KdaRow& row : report.rows) {
-    if (row.failure.empty()) continue;
-    fmt::print("{} {}, {} gates: {}\n", row.part, row.what, row.gates, row.failure);
-  }
+  print_results(columns, report.rows, [](const nlohmann::json& row) {
+    return fmt::format("{} {}, {} gates", row["part"].get<std::string>(),
+                       row["what"].get<std::string>(), row["gates"].get<std::string>());
+  });
   if (!std::isnan(report.us_per_chunk_head)) {
     fmt::print(
         "{:.2f} us a chunk of 64 tokens and head, 8192x4 with 32 heads (mark {}, stretch {}).\n",
@@ -176,17 +174,19 @@ constexpr const char* kStyle =
     "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.axis{stroke:#6e7681}.mark{stroke:#e6edf3}"
     ".ours{fill:#58a6ff}.peer0{fill:#d29922}.peer1{fill:#bc8cff}.peer2{fill:#8b949e}}</style>";
 
-double microseconds(const KdaRow& row, double time) { return row.unit == "ms" ? 1e3 * time : time; }
+double microseconds(const nlohmann::json& row, double time) {
+  return row["unit"] == "ms" ? 1e3 * time : time;
+}
 
 /// A logarithmic axis over all times.
 struct Axis {
   double low = 1e9, high = 0;
 
-  explicit Axis(const std::vector<KdaRow>& rows) {
-    for (const KdaRow& row : rows) {
-      take(microseconds(row, row.time));
-      take(microseconds(row, row.mark));
-      for (const double peer : row.peers) take(microseconds(row, peer));
+  explicit Axis(const std::vector<nlohmann::json>& rows) {
+    for (const nlohmann::json& row : rows) {
+      take(microseconds(row, number_in(row, "time")));
+      take(microseconds(row, number_in(row, "mark")));
+      for (const char* peer : kKdaPeers) take(microseconds(row, number_in(row["peers"], peer)));
     }
     low = std::pow(10.0, std::floor(std::log10(std::min(low, 1e8))));
     high = std::pow(10.0, std::ceil(std::log10(std::max(high, 10 * low))));
@@ -234,20 +234,23 @@ void add_bar(const Axis& axis, const char* look, int y, double us, const std::st
 }
 
 /// The row's label, bars and mark; returns where the next row starts.
-int add_row(const Axis& axis, const KdaRow& row, int y, std::string* svg) {
+int add_row(const Axis& axis, const nlohmann::json& row, int y, std::string* svg) {
   const int top = y;
   const auto add = [&](const char* look, double time) {
     if (!(time > 0)) return;
-    const std::string text = fmt::format("{:.3g} {}", time, row.unit);
+    const std::string text = fmt::format("{:.3g} {}", time, row["unit"].get<std::string>());
     add_bar(axis, look, y, microseconds(row, time), text, svg);
     y += kBar;
   };
-  add(kClasses[0], row.time);
-  for (int i = 0; i < kKdaPeerCount; ++i) add(kClasses[i + 1], row.peers[i]);
+  add(kClasses[0], number_in(row, "time"));
+  for (int i = 0; i < kKdaPeerCount; ++i) {
+    add(kClasses[i + 1], number_in(row["peers"], kKdaPeers[i]));
+  }
   *svg += fmt::format("<text x='{}' y='{}' text-anchor='end'>{} {}, {}</text>\n", kLabels - 8,
-                      top + 9, row.part, row.what, row.gates);
-  if (row.mark > 0) {
-    const double x = axis.x(microseconds(row, row.mark));
+                      top + 9, row["part"].get<std::string>(), row["what"].get<std::string>(),
+                      row["gates"].get<std::string>());
+  if (const double mark = number_in(row, "mark"); mark > 0) {
+    const double x = axis.x(microseconds(row, mark));
     *svg += fmt::format("<line class='mark' x1='{0:.1f}' y1='{1}' x2='{0:.1f}' y2='{2}'/>\n", x,
                         top - 2, y + 1);
   }
@@ -260,8 +263,8 @@ std::string kda_figure(const KdaReport& report) {
   const Axis axis(report.rows);
   std::string bars;
   int y = kTop;
-  for (const KdaRow& row : report.rows) {
-    if (row.failure.empty()) y = add_row(axis, row, y, &bars);
+  for (const nlohmann::json& row : report.rows) {
+    if (row["failure"] == "") y = add_row(axis, row, y, &bars);
   }
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' viewBox='0 0 {0} {1}'>\n"

@@ -17,31 +17,18 @@ namespace sluice::tools {
 inline constexpr const char* kKdaPeers[] = {"cuDNN", "FlashKDA", "FLA"};
 inline constexpr int kKdaPeerCount = 3;
 
-/// One row. What is not known is kUnknown.
-struct KdaRow {
-  std::string part;         ///< prefill, decode or layer
-  std::string what, gates;  ///< "8192, 32 heads", "bounded"; "B 32, bf16 states", "raw"
-  std::string unit;         ///< of the times: ms or us
-  double time = kUnknown, mark = kUnknown, stretch = kUnknown;
-  double peers[kKdaPeerCount] = {kUnknown, kUnknown, kUnknown};
-  double error_o = kUnknown, host_us = kUnknown;
-  std::string kernel, failure;
-
-  /// Time of the fastest peer over ours; kUnknown without peers.
-  double ratio() const;
-};
-
-/// The rows of prefill with one kind of gates.
-std::vector<KdaRow> kda_rows(const PrefillReport& report);
+/// The rows of prefill with one kind of gates, as the record has them: `part` (prefill, decode or
+/// layer), `what` ("8192, 32 heads"; "B 32, bf16 states"), `gates` ("bounded", "raw"), the `unit` of
+/// the times, `time`, `mark`, `stretch`, those of `peers`, the error, the kernel or the `failure`.
+std::vector<nlohmann::json> kda_rows(const PrefillReport& report);
 /// The rows of decode, or of layers.
-std::vector<KdaRow> kda_rows(const StepReport& report);
+std::vector<nlohmann::json> kda_rows(const StepReport& report);
 
 /// What was measured: the reports as they are, and the rows made of them.
 struct KdaReport {
   std::string date, version, commit, command;
   nlohmann::json machine;
-  std::vector<KdaRow> rows;
-  std::vector<nlohmann::json> reports;
+  std::vector<nlohmann::json> rows, reports;
   double us_per_chunk_head = kUnknown;  ///< of the cell that keeps all multiprocessors busy
 };
 

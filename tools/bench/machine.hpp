@@ -6,15 +6,31 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sluice/sluice.hpp"
-#include "tools/bench/floors.hpp"
 
 namespace sluice::tools {
+
+/// What most benchmarks are asked for.
+struct RunOptions {
+  std::string json = {}, commit = "unknown";
+  sluice_dtype dtype = kBFloat16;
+  Implementation backend = Implementation::kCuda;
+  int repeat = 15;
+};
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+/// What a machine can do at best, and how that was found.
+struct Ceilings {
+  double flop_per_second = 0, bytes_per_second = 0;
+  std::string flop_source, bytes_source;
+};
 
 /// Seconds of each timed call; the clock while they ran, in MHz, 0 where it cannot be asked.
 struct CallTimes {
@@ -50,6 +66,9 @@ class Machine {
   /// of other data.
   virtual CallTimes time_calls(const std::function<void()>& call, int repeat, bool cold) = 0;
 };
+
+/// The lines of sluice_capability(): key and value, in its order.
+std::vector<std::pair<std::string, std::string>> capabilities();
 
 std::unique_ptr<Machine> make_host_machine();
 /// The first GPU. *start_seconds: what making its context took.

@@ -1,19 +1,32 @@
-// Makes the host a machine: wall time, and the probes of `bench cpu`.
+// Makes the host a machine: wall time, the probes of `bench cpu`, and what the library tells of it.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <cstring>
-#include <new>
+#include <sstream>
 #include <string>
 
 #include "tools/bench/cpu_probe.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/call.hpp"
-#include "tools/machine_facts.hpp"
 
 namespace sluice::tools {
+
+std::vector<std::pair<std::string, std::string>> capabilities() {
+  std::string text(sluice_capability(nullptr, 0) + 1, '\0');
+  sluice_capability(text.data(), text.size());
+  std::vector<std::pair<std::string, std::string>> out;
+  std::istringstream lines(text.c_str());
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const size_t value = line.find_first_not_of(' ', colon + 1);
+    out.emplace_back(line.substr(0, colon), value == std::string::npos ? "" : line.substr(value));
+  }
+  return out;
+}
+
 namespace {
 
-constexpr size_t kHostAlignment = 256;
 // More than the last-level cache of common CPUs.
 constexpr size_t kSweepBytes = size_t{256} << 20;
 // Seconds of each probe.
@@ -32,10 +45,7 @@ class HostMachine final : public Machine {
   nlohmann::json describe() const override { return {{"name", name()}, {"threads", processors()}}; }
 
   std::shared_ptr<void> allocate(size_t bytes) override {
-    void* memory =
-        std::aligned_alloc(kHostAlignment, (bytes / kHostAlignment + 1) * kHostAlignment);
-    if (memory == nullptr) throw std::bad_alloc();
-    return {memory, std::free};
+    return {allocate_pages(bytes), std::free};
   }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download_rows(void* to, const void* from, size_t row_bytes, size_t stride,

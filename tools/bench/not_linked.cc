@@ -3,7 +3,6 @@
 #include <stdexcept>
 
 #include "tools/bench/cpu_contender.hpp"
-#include "tools/bench/machine.hpp"
 
 namespace sluice::tools {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "tools/bench/cell.hpp"
 
@@ -59,11 +58,7 @@ void add_cells(const std::vector<std::string>& ops, const PartsCell& heads,
 std::vector<PartsCell> parts_cells(const std::vector<std::string>& ops,
                                    const std::vector<std::string>& heads) {
   std::vector<PartsCell> cells;
-  for (const std::string& text : heads) {
-    Cell pair;
-    if (const std::string trouble = parse_heads(text, &pair); !trouble.empty()) {
-      throw std::runtime_error(trouble);
-    }
+  for (const Cell& pair : all_heads(heads)) {
     PartsCell cell;
     cell.H = pair.H, cell.HV = pair.HV;
     add_cells(ops, cell, &cells);
@@ -126,9 +121,7 @@ void PartsWork::call() {
 /// cu_seqlens of N equal sequences; absent for one.
 TensorView PartsWork::offsets() {
   if (cell_.N == 1) return {};
-  std::vector<int32_t> list;
-  for (int64_t n = 0; n <= cell_.N; ++n) list.push_back(static_cast<int32_t>(n * cell_.T));
-  return memory_.list(list);
+  return memory_.list(even_offsets(cell_.N, cell_.T));
 }
 
 /// A quarter of the heads without decay, the others with a slow one: as `bench prefill` has it.

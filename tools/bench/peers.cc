@@ -9,7 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "tools/bench/prefill_inputs.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -23,41 +23,44 @@ std::vector<std::string> split(const std::string& line) {
   return fields;
 }
 
-// What is wrong with a line, empty if nothing.
-std::string parse_line(const std::string& line, PeerTime* out) {
-  const std::vector<std::string> fields = split(line);
-  if (fields.size() != 7) return fmt::format("{} fields, expected 7", fields.size());
-  out->peer = fields[0], out->gates = fields[4], out->dtype = fields[5];
-  std::string trouble = parse_heads(fields[1] + "/" + fields[2], &out->cell);
-  if (trouble.empty()) trouble = parse_lengths(fields[3], &out->cell.lengths);
-  char* end = nullptr;
-  out->ms = std::strtod(fields[6].c_str(), &end);
-  if (trouble.empty() && (*end != '\0' || !(out->ms > 0))) {
-    trouble = fmt::format("ms = '{}', expected a positive number", fields[6]);
-  }
-  return trouble;
-}
-
 }  // namespace
 
-std::vector<PeerTime> parse_peers(const PeerTable& table) {
-  std::vector<PeerTime> rows;
+void read_table(const PeerTable& table, const std::string& header,
+                const std::function<std::string(const std::vector<std::string>&)>& read) {
+  const size_t columns = split(header).size();
   std::istringstream stream(table.text);
   int number = 0;
   for (std::string line; std::getline(stream, line);) {
-    ++number;
     std::string trouble;
-    if (number == 1) {
-      if (line != kHeader) trouble = fmt::format("'{}', expected '{}'", line, kHeader);
+    const std::vector<std::string> fields = split(line);
+    if (++number == 1) {
+      if (line != header) trouble = fmt::format("'{}', expected '{}'", line, header);
+    } else if (fields.size() != columns) {
+      trouble = fmt::format("{} fields, expected {}", fields.size(), columns);
     } else {
-      rows.emplace_back();
-      rows.back().source = table.source;
-      trouble = parse_line(line, &rows.back());
+      trouble = read(fields);
     }
     if (!trouble.empty()) {
       throw std::runtime_error(fmt::format("{}:{}: {}", table.source, number, trouble));
     }
   }
+}
+
+std::vector<PeerTime> parse_peers(const PeerTable& table) {
+  std::vector<PeerTime> rows;
+  read_table(table, kHeader, [&](const std::vector<std::string>& fields) {
+    PeerTime& row = rows.emplace_back();
+    row.source = table.source;
+    row.peer = fields[0], row.gates = fields[4], row.dtype = fields[5];
+    std::string trouble = parse_heads(fields[1] + "/" + fields[2], &row.cell);
+    if (trouble.empty()) trouble = parse_lengths(fields[3], &row.cell.lengths);
+    char* end = nullptr;
+    row.ms = std::strtod(fields[6].c_str(), &end);
+    if (trouble.empty() && (*end != '\0' || !(row.ms > 0))) {
+      trouble = fmt::format("ms = '{}', expected a positive number", fields[6]);
+    }
+    return trouble;
+  });
   return rows;
 }
 

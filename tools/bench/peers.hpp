@@ -3,6 +3,7 @@
 #ifndef SLUICE_TOOLS_BENCH_PEERS_HPP_
 #define SLUICE_TOOLS_BENCH_PEERS_HPP_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,14 @@ struct PeerTable {
   const char* source;
   const char* text;
 };
-/// The files compiled in.
+/// The files compiled in: those of prefills, and that of steps.
 const std::vector<PeerTable>& embedded_peer_tables();
+PeerTable embedded_step_peers();
+
+/// The fields of each line behind `header`, which names them; read(fields) returns what is wrong with
+/// them, empty if nothing. Throws std::runtime_error that names the line if one is wrong.
+void read_table(const PeerTable& table, const std::string& header,
+                const std::function<std::string(const std::vector<std::string>&)>& read);
 
 struct PeerTime {
   std::string peer, source;

@@ -2,14 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
-#include <queue>
 #include <stdexcept>
 #include <thread>
 
-#include "check/array.hpp"
+#include "check/comparer.hpp"
 #include "check/generate.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/terminal.hpp"
@@ -17,54 +15,17 @@
 namespace sluice::tools {
 namespace {
 
-// Threads that take jobs from a queue of bounded length, since jobs hold outputs.
-class JobQueue {
+// Threads of which each has one job, for jobs hold outputs: a new job waits for that of its turn.
+// Whoever makes them waits in the end for all.
+class Jobs {
  public:
-  JobQueue() {
-    const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
-    limit_ = 2 * threads;
-    for (unsigned i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
-  }
-  JobQueue(const JobQueue&) = delete;
-  JobQueue& operator=(const JobQueue&) = delete;
-  /// Waits until all jobs are done.
-  ~JobQueue() {
-    {
-      const std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
-    changed_.notify_all();
-    workers_.clear();
-  }
-
   void push(std::function<void()> job) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return jobs_.size() < limit_; });
-    jobs_.push(std::move(job));
-    lock.unlock();
-    changed_.notify_all();
+    threads_[next_++ % threads_.size()] = std::jthread(std::move(job));
   }
 
  private:
-  void work() {
-    while (true) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      const std::function<void()> job = std::move(jobs_.front());
-      jobs_.pop();
-      lock.unlock();
-      changed_.notify_all();
-      job();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::queue<std::function<void()>> jobs_;
-  size_t limit_ = 0;
-  bool closed_ = false;
-  std::vector<std::jthread> workers_;
+  std::vector<std::jthread> threads_{2 * std::max(1u, std::thread::hardware_concurrency())};
+  size_t next_ = 0;
 };
 
 struct Outputs {
@@ -88,15 +49,9 @@ TensorView without_last(TensorView view) {
   return view;
 }
 
-double relative_l2(const sluice_tensor& actual, const std::vector<float>& truth) {
-  double difference = 0.0, norm = 0.0;
-  for (size_t i = 0; i < truth.size(); ++i) {
-    const double expected = static_cast<double>(truth[i]);
-    const double delta = check::load_element(actual, static_cast<int64_t>(i)) - expected;
-    difference += delta * delta;
-    norm += expected * expected;
-  }
-  return std::sqrt(difference / norm);
+double relative_l2(const sluice_tensor& actual, const sluice_tensor& truth) {
+  const check::Comparison comparison = check::compare_whole(actual, truth);
+  return comparison.fault.empty() ? comparison.relative_l2 : kUnknown;
 }
 
 Errors errors_of(const PrefillInputs& in, const Cell& c, const Sample& sample,
@@ -125,8 +80,10 @@ Errors errors_of(const PrefillInputs& in, const Cell& c, const Sample& sample,
   if (!size.ok()) return {};
   const Status status = chunk_forward(args, memory.reserve(size.value.bytes));
   if (!status.ok()) return {};
-  return {relative_l2(TensorView(outputs.o.data(), DType{in.dtype}, {T * c.V}), o),
-          relative_l2(TensorView(outputs.state.data(), {c.K * c.V}), state)};
+  return {relative_l2(TensorView(outputs.o.data(), DType{in.dtype}, {T * c.V}),
+                      TensorView(o.data(), {T * c.V})),
+          relative_l2(TensorView(outputs.state.data(), {c.K * c.V}),
+                      TensorView(state.data(), {c.K * c.V}))};
 }
 
 // NaN wins: it never passes for small.
@@ -163,7 +120,7 @@ std::vector<Sample> samples_of(const Cell& cell) {
 void measure_errors(Machine& machine, const PrefillInputs& inputs, History history,
                     PrefillProblem* problem, std::vector<PrefillRow>* rows) {
   std::mutex mutex;
-  JobQueue queue;
+  Jobs jobs;
   for (size_t i = 0; i < rows->size(); ++i) {
     PrefillRow* row = &(*rows)[i];
     if (!row->failure.empty()) continue;
@@ -177,7 +134,7 @@ void measure_errors(Machine& machine, const PrefillInputs& inputs, History histo
       const auto outputs =
           std::make_shared<Outputs>(Outputs{problem->output(sample.sequence, sample.head),
                                             problem->final_state(sample.sequence, sample.head)});
-      queue.push([&inputs, &mutex, row, sample, outputs] {
+      jobs.push([&inputs, &mutex, row, sample, outputs] {
         const Errors errors = errors_of(inputs, row->cell, sample, *outputs);
         const std::lock_guard lock(mutex);
         row->error_o = worse(errors.o, row->error_o);

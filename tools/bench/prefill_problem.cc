@@ -12,9 +12,37 @@ namespace {
 // 0xff bytes are NaN in every floating type.
 constexpr int kNaNByte = 0xff;
 
-DType typed(sluice_dtype dtype) { return DType{dtype}; }
+template <class Size>
+int64_t largest(const std::vector<Cell>& cells, Size size) {
+  int64_t most = 0;
+  for (const Cell& cell : cells) most = std::max(most, size(cell));
+  return most;
+}
 
 }  // namespace
+
+PrefillInputs::PrefillInputs(const std::vector<Cell>& cells, sluice_dtype type,
+                             const std::string& gate_name, sluice_dtype gate_type)
+    : dtype(type),
+      gate_dtype(gate_type),
+      q(random_rows(largest(cells, [](const Cell& c) { return c.tokens() * c.H; }), cells.front().K,
+                    true, 1.0, type, 1)),
+      k(random_rows(largest(cells, [](const Cell& c) { return c.tokens() * c.H; }), cells.front().K,
+                    true, 1.0, type, 2)),
+      v(random_rows(largest(cells, [](const Cell& c) { return c.tokens() * c.HV; }),
+                    cells.front().V, false, 1.0, type, 3)),
+      beta(random_betas(largest(cells, [](const Cell& c) { return c.tokens() * c.HV; }), 4,
+                        gate_type)),
+      initial(random_rows(largest(cells, [](const Cell& c) { return c.units() * c.K; }),
+                          cells.front().V, false, 0.1, check::kF32, 5)) {
+  for (const Cell& cell : cells) {
+    if (gates.contains(cell.HV)) continue;
+    const int64_t tokens =
+        largest(cells, [&](const Cell& c) { return c.HV == cell.HV ? c.tokens() : int64_t{0}; });
+    const int64_t columns = cell.key_gates ? cell.HV * cell.K : cell.HV;
+    gates.emplace(cell.HV, random_gates(gate_name, tokens, columns, 6, gate_type));
+  }
+}
 
 std::vector<int32_t> offsets_of(const Cell& cell) {
   std::vector<int32_t> offsets = {0};
@@ -49,7 +77,7 @@ Status PrefillProblem::select(const Cell& c, const SplitWay& way, History histor
   upload_list(machine_, cu_seqlens_.get(), offsets_of(c));
   const sluice_device where = machine_.device();
   const int64_t T = c.tokens(), N = c.sequences();
-  const DType type = typed(dtype_), gate_type = typed(gate_dtype_);
+  const DType type = DType{dtype_}, gate_type = DType{gate_dtype_};
   args_ = {};
   args_.q = TensorView(q_.get(), type, {1, T, c.H, c.K}, where);
   args_.k = TensorView(k_.get(), type, {1, T, c.H, c.K}, where);

@@ -1,5 +1,5 @@
-// Makes a call of a prefill cell: the pools of a run on a machine, and the views a cell takes of
-// them.
+// Makes a call of a prefill cell: the random inputs of a run, one pool for all of its cells, on the
+// host and on a machine, and the views a cell takes of the front of them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_PROBLEM_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_PROBLEM_HPP_
@@ -11,10 +11,21 @@
 
 #include "tools/bench/cell.hpp"
 #include "tools/bench/machine.hpp"
-#include "tools/bench/prefill_inputs.hpp"
 #include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
+
+/// Host copies: unit q and k rows, normal v, write strengths, states 0.1 normal; gates by HV.
+struct PrefillInputs {
+  /// Large enough for each of the cells, which share K and V.
+  PrefillInputs(const std::vector<Cell>& cells, sluice_dtype dtype, const std::string& gates,
+                sluice_dtype gate_dtype = kFloat32);
+
+  sluice_dtype dtype, gate_dtype;  ///< gate_dtype: of gates and write strengths
+  QkNorm norm = QkNorm::kNone;     ///< that calls take of q and k, which are unit already
+  Bytes q, k, v, beta, initial;
+  std::map<int64_t, Bytes> gates;
+};
 
 /// Inputs, outputs and scratch on a machine, for one cell at a time.
 class PrefillProblem {

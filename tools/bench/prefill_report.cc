@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tools/bench/rows.hpp"
+#include "tools/commands.hpp"
 #include "tools/terminal.hpp"
 
 namespace sluice::tools {
@@ -108,26 +109,27 @@ bool is_wrong(const PrefillRow& row, const std::string& dtype) {
 }
 
 nlohmann::json to_json(const PrefillReport& report) {
+  const PrefillSettings& s = report.settings;
   const PeerSummary summary = summary_of(report.rows);
   const ChoiceSummary choices = choices_of(report.rows);
   nlohmann::json out = {{"schema", kSchema},
                         {"date", report.date},
                         {"sluice", report.version},
-                        {"commit", report.commit},
-                        {"command", report.command},
-                        {"backend", report.backend},
+                        {"commit", s.run.commit},
+                        {"command", s.command},
+                        {"backend", backend_name(s.run.backend)},
                         {"machine", report.machine},
                         {"settings",
-                         {{"grid", report.grid},
-                          {"gates", report.gates},
-                          {"dtype", report.dtype},
-                          {"gate_dtype", report.gate_dtype},
-                          {"norm", report.norm},
-                          {"history", report.history},
-                          {"max_tokens", report.lengths_known ? "given" : "withheld"},
-                          {"repeat", report.repeat},
-                          {"rest_ms", report.rest_ms},
-                          {"caches", report.cold ? "cold" : "warm"}}},
+                         {{"grid", s.grid},
+                          {"gates", s.gates},
+                          {"dtype", short_dtype(s.run.dtype)},
+                          {"gate_dtype", short_dtype(s.gate_dtype)},
+                          {"norm", s.norm},
+                          {"history", s.history},
+                          {"max_tokens", s.lengths_known ? "given" : "withheld"},
+                          {"repeat", s.run.repeat},
+                          {"rest_ms", s.rest_ms},
+                          {"caches", s.cold ? "cold" : "warm"}}},
                         {"ceilings",
                          {{"flop_per_second", report.ceilings.flop_per_second},
                           {"flop_source", report.ceilings.flop_source},
@@ -152,82 +154,72 @@ nlohmann::json to_json(const PrefillReport& report) {
 
 namespace {
 
-std::string error_cell(double error) { return std::isnan(error) ? "-" : error_text(error); }
+/// A rate with `digits` digits, or with none from 10 on.
+Column rate(const char* head, const char* key, int digits) {
+  return {head, [=](const nlohmann::json& row) {
+            const double value = number_in(row, key);
+            return text_of(value, value < 10 ? digits : 0);
+          }};
+}
 
-std::vector<std::string> cells_of(const PrefillRow& row, const PrefillReport& report) {
-  std::string peer = "-";
-  double peer_ms = kUnknown;
-  if (!row.peers.empty()) {
-    const PeerTime& best = row.peers.front();
-    peer = best.peer + (best.gates == report.gates ? "" : " *");
-    peer_ms = best.ms;
-  }
-  return {heads_text(row.cell),
-          lengths_text(row.cell.lengths),
-          row.way.name,
-          row.segments > 0 ? fmt::format("{}", row.segments) : "-",
-          text_of(row.ms, 4),
-          text_of(row.ms_min, 4),
-          text_of(row.ms_p90, 4),
-          text_of(row.us_per_chunk_head, 2),
-          text_of(row.tflops, row.tflops < 10 ? 3 : 0),
-          text_of(row.gb_per_s, row.gb_per_s < 10 ? 2 : 0),
-          text_of(100 * row.floor_ms / row.ms, 0) + (row.memory_floor ? "% mem" : "% math"),
-          error_cell(row.error_o),
-          error_cell(row.error_state),
-          text_of(row.host_us, 1),
-          text_of(row.whole_us, 1),
-          peer,
-          text_of(peer_ms, 3),
-          text_of(row.ratio(), 2),
-          row.cell.goal_ms > 0 ? text_of(row.cell.goal_ms, 3) : "-",
-          row.kernel};
+std::vector<Column> columns_of(const PrefillReport& report) {
+  const auto segments = [](const nlohmann::json& row) {
+    return text_of(row["segments"] > 0 ? number_in(row, "segments") : kUnknown, 0);
+  };
+  const auto of_floor = [](const nlohmann::json& row) {
+    return text_of(100 * number_in(row, "share_of_floor"), 0) +
+           (row["floor"] == "memory" ? "% mem" : "% math");
+  };
+  const auto peer = [gates = report.settings.gates](const nlohmann::json& row) {
+    return best_peer(row) + (row["peers"].empty() || row["peers"][0]["gates"] == gates ? "" : " *");
+  };
+  return {{"<heads", heads().text},        word("<lengths", "lengths"),
+          word("<split", "split"),         {"seg", segments},
+          number("ms", "ms", 4),           number("min", "ms_min", 4),
+          number("p90", "ms_p90", 4),      number("us/chunk", "us_per_chunk_head", 2),
+          rate("TFLOP/s", "tflops", 3),    rate("GB/s", "gb_per_s", 2),
+          {"of floor", of_floor},          error("err o", "error_o"),
+          error("err S", "error_state"),   number("host us", "host_us", 1),
+          number("call us", "call_us", 1), {"<best peer", peer},
+          peer_time("peer ms", "ms", 3),   number("x peer", "ratio_to_best_peer", 2),
+          number("goal", "goal_ms", 3),    kernel()};
 }
 
 void print_legend(const PrefillReport& report) {
-  const bool cuda = report.backend == "cuda";
+  const PrefillSettings& s = report.settings;
   fmt::print(
       "ms: median of {} in a row after {} ms of rest{}; least; 9th decile. us/chunk: ms over "
-      "the chunks of the busiest {} if "
-      "whole "
-      "(sequence, head)\nunits are dealt out. floor: the larger of {:.3g} TFLOP/s ({}) and {:.0f} "
-      "GB/s ({}).\n",
-      counted(report.repeat, "call"), report.rest_ms,
-      report.cold ? ", caches full of other data" : ", caches warm",
-      cuda ? "multiprocessor" : "thread", report.ceilings.flop_per_second * 1e-12,
-      report.ceilings.flop_source, report.ceilings.bytes_per_second * 1e-9,
-      report.ceilings.bytes_source);
+      "the chunks of the busiest {} if whole (sequence, head)\nunits are dealt out. floor: the "
+      "larger of {:.3g} TFLOP/s ({}) and {:.0f} GB/s ({}).\n",
+      counted(s.run.repeat, "call"), s.rest_ms,
+      s.cold ? ", caches full of other data" : ", caches warm",
+      s.run.backend == Implementation::kCuda ? "multiprocessor" : "thread",
+      report.ceilings.flop_per_second * 1e-12, report.ceilings.flop_source,
+      report.ceilings.bytes_per_second * 1e-9, report.ceilings.bytes_source);
   fmt::print(
       "error: relative L2 of o and of final states against float64, worst of some (sequence, head) "
       "pairs. host us: until\na call returns; call us: until its results are there (--host). "
-      "Peers: published or measured elsewhere on an H200, "
-      "not "
-      "in this run (benchmarks/peers/README.md).\n");
+      "Peers: published or measured elsewhere on an H200, not in this run "
+      "(benchmarks/peers/README.md).\n");
   const bool other_gates =
       std::any_of(report.rows.begin(), report.rows.end(), [&](const PrefillRow& row) {
-        return !row.peers.empty() && row.peers.front().gates != report.gates;
+        return !row.peers.empty() && row.peers.front().gates != s.gates;
       });
-  if (other_gates) fmt::print("* timed with other gates than --gates {}.\n", report.gates);
+  if (other_gates) fmt::print("* timed with other gates than --gates {}.\n", s.gates);
 }
 
 }  // namespace
 
 void print_prefill(const PrefillReport& report) {
+  const PrefillSettings& s = report.settings;
   fmt::print("{}, sluice {} ({}), {}, gates {}, history {}, longest sequence {}, {}\n",
-             report.machine.value("name", "?"), report.version, report.commit, report.dtype,
-             report.gates, report.history, report.lengths_known ? "known" : "unknown", report.date);
-  Table table({"<heads",   "<lengths",   "<split",  "seg",      "ms",    "min",    "p90",
-               "us/chunk", "TFLOP/s",    "GB/s",    "of floor", "err o", "err S",  "host us",
-               "call us",  "<best peer", "peer ms", "x peer",   "goal",  "<kernel"});
-  for (const PrefillRow& row : report.rows) {
-    if (row.failure.empty()) table.add(cells_of(row, report));
-  }
-  table.print();
-  for (const PrefillRow& row : report.rows) {
-    if (row.failure.empty()) continue;
-    fmt::print("{} {} {}: {}\n", heads_text(row.cell), lengths_text(row.cell.lengths), row.way.name,
-               row.failure);
-  }
+             report.machine.value("name", "?"), report.version, s.run.commit,
+             short_dtype(s.run.dtype), s.gates, s.history, s.lengths_known ? "known" : "unknown",
+             report.date);
+  print_results(columns_of(report), to_json(report).at("rows"), [](const nlohmann::json& row) {
+    return fmt::format("{} {} {}", heads().text(row), row["lengths"].get<std::string>(),
+                       row["split"].get<std::string>());
+  });
   print_legend(report);
   const FirstCall& first = report.first_call;
   if (!std::isnan(first.first_ms)) {

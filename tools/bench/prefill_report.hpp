@@ -4,31 +4,26 @@
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "sluice/sluice.hpp"
 #include "tools/bench/cell.hpp"
-#include "tools/bench/floors.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/bench/peers.hpp"
 #include "tools/bench/prefill_problem.hpp"
 
 namespace sluice::tools {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
 struct PrefillSettings {
   std::vector<Cell> cells;
   std::vector<SplitWay> ways = {SplitWay{}};  ///< of each cell, one row a way
-  std::string grid = "marks", gates = "published", commit = "unknown", command;
+  RunOptions run{.repeat = 100};
+  std::string grid = "marks", gates = "published", command;
   /// As a caller has it who does not say: gates and betas that are no logits may not be forgotten.
   std::string history = "auto";
-  sluice_dtype dtype = kBFloat16, gate_dtype = kFloat32;
-  Implementation backend = Implementation::kCuda;
-  int repeat = 100;
+  sluice_dtype gate_dtype = kFloat32;
   int rest_ms = 300;  ///< idle before each cell, so that none finds clocks that another lowered
   bool cold = true, errors = true;
   bool lengths_known = true;  ///< calls are told the longest sequence (max_tokens)
@@ -64,10 +59,9 @@ struct FirstCall {
 };
 
 struct PrefillReport {
-  std::string date, version, commit, command, grid, gates, dtype, gate_dtype, backend, history;
+  PrefillSettings settings;
+  std::string date, version;
   nlohmann::json machine;
-  int repeat = 0, rest_ms = 0;
-  bool cold = true, lengths_known = true, norm = false;
   Ceilings ceilings;
   FirstCall first_call;
   std::vector<PrefillRow> rows;

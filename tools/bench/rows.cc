@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -16,17 +16,6 @@
 #include "tools/terminal.hpp"
 
 namespace sluice::tools {
-namespace {
-
-/// A row's number, NaN where there is none.
-double number_in(const nlohmann::json& row, const std::string& key) {
-  const auto found = row.find(key);
-  const bool known = found != row.end() && found->is_number();
-  return known ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
-}
-
-}  // namespace
-
 std::unique_ptr<Machine> machine_of(Implementation backend, double* start_seconds) {
   double seconds = 0;
   if (backend != Implementation::kCuda) return make_host_machine();
@@ -38,6 +27,13 @@ Quantiles::Quantiles(std::vector<double> seconds, double scale) {
   median = scale * seconds[seconds.size() / 2];
   least = scale * seconds.front();
   p90 = scale * seconds[9 * seconds.size() / 10];
+}
+
+Spread spread_of(std::vector<double> samples) {
+  if (samples.empty()) return {};
+  std::sort(samples.begin(), samples.end());
+  const size_t last = samples.size() - 1;
+  return {samples[samples.size() / 2], samples[last / 4], samples[last - last / 4]};
 }
 
 double host_microseconds(Machine& machine, int calls, const std::function<void(int)>& call) {
@@ -56,8 +52,15 @@ std::string text_of(double value, int digits) {
   return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, digits);
 }
 
-nlohmann::json number_or_null(double value) {
-  return std::isnan(value) ? nlohmann::json(nullptr) : nlohmann::json(value);
+double number_in(const nlohmann::json& row, const std::string& key) {
+  const auto found = row.find(key);
+  const bool known = found != row.end() && found->is_number();
+  return known ? found->get<double>() : kUnknown;
+}
+
+std::string best_peer(const nlohmann::json& row) {
+  const nlohmann::json& peers = row.at("peers");
+  return peers.empty() ? "-" : peers[0].at("peer").get<std::string>();
 }
 
 std::string short_dtype(sluice_dtype dtype) {
@@ -66,27 +69,35 @@ std::string short_dtype(sluice_dtype dtype) {
 }
 
 Column number(std::string head, std::string key, int digits, double scale) {
-  return {std::move(head), [key = std::move(key), digits, scale](const nlohmann::json& row) {
-            return text_of(scale * number_in(row, key), digits);
-          }};
+  const auto text = [=](const nlohmann::json& row) {
+    return text_of(scale * number_in(row, key), digits);
+  };
+  return {std::move(head), text, key};
 }
 
 Column error(std::string head, std::string key) {
-  return {std::move(head), [key = std::move(key)](const nlohmann::json& row) {
-            const double value = number_in(row, key);
-            return std::isnan(value) ? "-" : error_text(value);
-          }};
+  const auto text = [=](const nlohmann::json& row) {
+    const double value = number_in(row, key);
+    return std::isnan(value) ? "-" : error_text(value);
+  };
+  return {std::move(head), text, key};
 }
 
 Column word(std::string head, std::string key) {
-  return {std::move(head), [key = std::move(key)](const nlohmann::json& row) {
-            return row.value(key, std::string());
-          }};
+  const auto text = [=](const nlohmann::json& row) { return row.value(key, std::string()); };
+  return {std::move(head), text, key};
 }
 
 Column heads() {
   return {"H/HV", [](const nlohmann::json& row) {
             return fmt::format("{}/{}", row.at("H").get<int64_t>(), row.at("HV").get<int64_t>());
+          }};
+}
+
+Column peer_time(std::string head, std::string key, int digits) {
+  return {std::move(head), [=](const nlohmann::json& row) {
+            const nlohmann::json& peers = row.at("peers");
+            return peers.empty() ? "-" : text_of(number_in(peers[0], key), digits);
           }};
 }
 
@@ -97,9 +108,9 @@ Column kernel() {
           }};
 }
 
-void print_rows(const Machine& machine, const std::vector<Column>& columns,
-                const std::vector<nlohmann::json>& rows) {
-  fmt::print("{}, sluice {}\n", machine.name(), sluice_version());
+namespace {
+
+void print_rows(const std::vector<Column>& columns, const std::vector<nlohmann::json>& rows) {
   std::vector<std::string> head;
   for (const Column& column : columns) head.push_back(column.head);
   Table table(head);
@@ -109,6 +120,19 @@ void print_rows(const Machine& machine, const std::vector<Column>& columns,
     table.add(line);
   }
   table.print();
+}
+
+}  // namespace
+
+void print_results(const std::vector<Column>& columns, const nlohmann::json& rows,
+                   const std::function<std::string(const nlohmann::json&)>& name_of) {
+  const auto failed = [](const nlohmann::json& row) { return row.at("failure") != ""; };
+  std::vector<nlohmann::json> done;
+  std::remove_copy_if(rows.begin(), rows.end(), std::back_inserter(done), failed);
+  print_rows(columns, done);
+  for (const nlohmann::json& row : rows) {
+    if (failed(row)) fmt::print("{}: {}\n", name_of(row), row.at("failure").get<std::string>());
+  }
 }
 
 void add_rates(double ms, double flops, double bytes, const Ceilings& ceilings,
@@ -136,11 +160,14 @@ std::string record_text(const nlohmann::json& record) {
 
 namespace {
 
-/// The record of a run; what a row lacks that others have is null.
-nlohmann::json record_of(const std::string& schema, const RunOptions& options,
+/// The record of a run; what a row lacks that others or the table have is null.
+nlohmann::json record_of(const Benchmark& benchmark, const RunOptions& options,
                          const Machine& machine, const Ceilings& ceilings,
                          std::vector<nlohmann::json> rows) {
   std::set<std::string> keys;
+  for (const Column& column : benchmark.columns) {
+    if (!column.key.empty()) keys.insert(column.key);
+  }
   for (nlohmann::json& row : rows) {
     row.emplace("kernel", "");
     row.emplace("failure", "");
@@ -149,43 +176,39 @@ nlohmann::json record_of(const std::string& schema, const RunOptions& options,
   for (nlohmann::json& row : rows) {
     for (const std::string& key : keys) row.emplace(key, nullptr);
   }
-  return {{"schema", schema},
-          {"date", utc_now()},
-          {"sluice", sluice_version()},
-          {"commit", options.commit},
-          {"backend", backend_name(options.backend)},
-          {"dtype", short_dtype(options.dtype)},
-          {"repeat", options.repeat},
-          {"machine", machine.describe()},
-          {"copy_bytes_per_second", ceilings.bytes_per_second},
-          {"copy_source", ceilings.bytes_source},
-          {"flop_per_second", ceilings.flop_per_second},
-          {"flop_source", ceilings.flop_source},
-          {"rows", std::move(rows)}};
+  nlohmann::json record = {{"schema", benchmark.schema},
+                           {"date", utc_now()},
+                           {"sluice", sluice_version()},
+                           {"commit", options.commit},
+                           {"backend", backend_name(options.backend)},
+                           {"dtype", short_dtype(options.dtype)},
+                           {"repeat", options.repeat},
+                           {"machine", machine.describe()},
+                           {"copy_bytes_per_second", ceilings.bytes_per_second},
+                           {"copy_source", ceilings.bytes_source},
+                           {"flop_per_second", ceilings.flop_per_second},
+                           {"flop_source", ceilings.flop_source},
+                           {"rows", std::move(rows)}};
+  if (!benchmark.more.is_null()) record.update(benchmark.more);
+  return record;
 }
 
 }  // namespace
 
-int bench_rows(
-    const RunOptions& run, const std::string& schema, const nlohmann::json& more,
-    const std::function<std::vector<nlohmann::json>(Machine&, const Ceilings&, bool*)>& measure,
-    const std::function<void(const std::vector<nlohmann::json>&, const Ceilings&, const Machine&)>&
-        print) {
+int bench_rows(const RunOptions& run, const Benchmark& benchmark) {
   if (const std::string reason = unavailable(run.backend); !reason.empty()) {
     return fail_unavailable(reason);
   }
-  try {
-    const std::unique_ptr<Machine> machine = machine_of(run.backend);
-    const Ceilings ceilings = machine->measure_ceilings();
-    bool failed = false;
-    const std::vector<nlohmann::json> rows = measure(*machine, ceilings, &failed);
-    print(rows, ceilings, *machine);
-    nlohmann::json record = record_of(schema, run, *machine, ceilings, rows);
-    record.update(more);
-    return write_record(run.json, record_text(record), failed ? kExitError : kExitDone);
-  } catch (const std::runtime_error& error) {
-    return fail(error.what());
-  }
+  const std::unique_ptr<Machine> machine = machine_of(run.backend);
+  const Ceilings ceilings = machine->measure_ceilings();
+  const std::vector<nlohmann::json> rows = benchmark.measure(*machine, ceilings);
+  fmt::print("{}, sluice {}\n", machine->name(), sluice_version());
+  print_rows(benchmark.columns, rows);
+  fmt::print("{}", benchmark.legend(ceilings));
+  const nlohmann::json record = record_of(benchmark, run, *machine, ceilings, rows);
+  const bool failed = std::any_of(rows.begin(), rows.end(),
+                                  [](const auto& row) { return row.contains("failure"); });
+  return write_record(run.json, record_text(record), failed ? kExitError : kExitDone);
 }
 
 }  // namespace sluice::tools

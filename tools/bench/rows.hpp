@@ -16,8 +16,6 @@
 
 namespace sluice::tools {
 
-struct RunOptions;
-
 /// The machine of a backend. *start_seconds (may be null): what making a CUDA context took.
 std::unique_ptr<Machine> machine_of(Implementation backend, double* start_seconds = nullptr);
 
@@ -26,20 +24,30 @@ struct Quantiles {
   double median, least, p90;
   Quantiles(std::vector<double> seconds, double scale);
 };
+/// Seconds of a call over several rounds: the median, and the middle half's ends.
+struct Spread {
+  double median = 0, low = 0, high = 0;
+};
+Spread spread_of(std::vector<double> samples);
+
 /// Median microseconds until one of `calls` calls returns that only enqueue their work.
 double host_microseconds(Machine& machine, int calls, const std::function<void(int)>& call);
 
 /// "-" for what is not known.
 std::string text_of(double value, int digits);
-/// null for what is not known.
-nlohmann::json number_or_null(double value);
+/// A row's number, NaN where there is none.
+double number_in(const nlohmann::json& row, const std::string& key);
+/// The name of the first of a row's `peers`, "-" where there is none.
+std::string best_peer(const nlohmann::json& row);
 /// "bf16", "fp16", "fp32".
 std::string short_dtype(sluice_dtype dtype);
 
-/// A column of a table: its head ('<' first: left-aligned) and a row's text in it.
+/// A column of a table: its head ('<' first: left-aligned), a row's text in it, and the key in the
+/// record of what it shows, empty where that is more than one.
 struct Column {
   std::string head;
   std::function<std::string(const nlohmann::json&)> text;
+  std::string key = {};
 };
 /// The number `key` times `scale`, with so many digits.
 Column number(std::string head, std::string key, int digits, double scale = 1);
@@ -49,18 +57,19 @@ Column error(std::string head, std::string key);
 Column word(std::string head, std::string key);
 /// H and HV as "16/32".
 Column heads();
+/// The time `key` of the first of a row's `peers`, with so many digits.
+Column peer_time(std::string head, std::string key, int digits);
 /// The kernel, or why there is none.
 Column kernel();
-/// The machine and the table, to stdout.
-void print_rows(const Machine& machine, const std::vector<Column>& columns,
-                const std::vector<nlohmann::json>& rows);
+/// Prints the table of rows without a `failure`, and a line for each of the others, which name_of(row) names.
+void print_results(const std::vector<Column>& columns, const nlohmann::json& rows,
+                   const std::function<std::string(const nlohmann::json&)>& name_of);
 
 /// Rows of every cell. name_of(cell) and json_of(cell) say what it is, measure(cell, &rows) adds its
-/// rows; where that throws std::runtime_error, a row with the reason follows, and *failed is
-/// set.
+/// rows; where that throws std::runtime_error, a row with the reason follows.
 template <class Cell, class Name, class Json, class Measure>
 std::vector<nlohmann::json> measure_cells(const std::vector<Cell>& cells, Name name_of,
-                                          Json json_of, Measure measure, bool* failed) {
+                                          Json json_of, Measure measure) {
   std::vector<nlohmann::json> rows;
   for (size_t i = 0; i < cells.size(); ++i) {
     show_progress(i, cells.size(), name_of(cells[i]));
@@ -69,7 +78,6 @@ std::vector<nlohmann::json> measure_cells(const std::vector<Cell>& cells, Name n
     } catch (const std::runtime_error& error) {
       rows.push_back(json_of(cells[i]));
       rows.back()["failure"] = error.what();
-      *failed = true;
     }
   }
   show_progress(1, 1, "");
@@ -83,14 +91,21 @@ void add_rates(double ms, double flops, double bytes, const Ceilings& ceilings,
 /// A record's text, a line for each row.
 std::string record_text(const nlohmann::json& record);
 
-/// Runs a benchmark on its backend: measure(machine, ceilings, &failed) gives its rows, print(rows,
-/// ceilings, machine) shows them, and the record has them and what is in `more`. Returns the exit
-/// status; std::runtime_error ends the run with its text.
-int bench_rows(
-    const RunOptions& run, const std::string& schema, const nlohmann::json& more,
-    const std::function<std::vector<nlohmann::json>(Machine&, const Ceilings&, bool*)>& measure,
-    const std::function<void(const std::vector<nlohmann::json>&, const Ceilings&, const Machine&)>&
-        print);
+/// What a benchmark measures, and how it shows that.
+struct Benchmark {
+  std::string schema;
+  /// What its record has beside the rows.
+  nlohmann::json more;
+  /// The table; the record has all of their keys, null where a row has not measured one.
+  std::vector<Column> columns;
+  /// Gives the rows; std::runtime_error ends the run with its text.
+  std::function<std::vector<nlohmann::json>(Machine&, const Ceilings&)> measure;
+  /// What stands below the table.
+  std::function<std::string(const Ceilings&)> legend;
+};
+
+/// Runs a benchmark on its backend, prints the table and writes the record. Returns the exit status.
+int bench_rows(const RunOptions& run, const Benchmark& benchmark);
 
 }  // namespace sluice::tools
 

@@ -50,33 +50,29 @@ std::vector<StagesCell> cells_of(const StagesOptions& o) {
 std::string stages_name(const StagesCell& cell) { return cell.text(); }
 
 nlohmann::json stages_json(const StagesCell& c) {
-  nlohmann::json row = {{"shape", c.text()},
-                        {"B", c.B},
-                        {"T", c.T},
-                        {"packed", c.packed},
-                        {"head_first", c.head_first},
-                        {"H", c.H},
-                        {"HV", c.HV},
-                        {"K", c.K},
-                        {"V", c.V},
-                        {"C", c.C}};
-  for (const char* name : {"ms", "ms_min", "ms_p90", "tflop_per_s", "gb_per_s", "floor_ms",
-                           "share_of_floor", "difference", "final_difference"}) {
-    row[name] = nullptr;  // until it is measured
-  }
-  return row;
+  return {{"shape", c.text()},
+          {"B", c.B},
+          {"T", c.T},
+          {"packed", c.packed},
+          {"head_first", c.head_first},
+          {"H", c.H},
+          {"HV", c.HV},
+          {"K", c.K},
+          {"V", c.V},
+          {"C", c.C}};
 }
 
 /// All rows of a cell.
-class CellTimer {
- public:
-  CellTimer(Machine& machine, int repeat, const Ceilings& ceilings, StagesWork* work,
-            std::vector<nlohmann::json>* rows)
-      : machine_(machine), repeat_(repeat), ceilings_(ceilings), work_(*work), rows_(*rows) {}
+struct CellTimer {
+  Machine& machine;
+  const int repeat;
+  const Ceilings& ceilings;
+  StagesWork& work;
+  std::vector<nlohmann::json>& rows;
 
   void measure(const StagesCell& cell) {
-    work_.select(cell);
-    if (cell.chain) work_.call_chain(false);  // every stage finds what the one before it wrote
+    work.select(cell);
+    if (cell.chain) work.call_chain(false);  // every stage finds what the one before it wrote
     double sum = 0;
     for (const StagesItem item : items_of(cell)) {
       const double ms = time_item(cell, item);
@@ -90,9 +86,8 @@ class CellTimer {
     }
   }
 
- private:
   nlohmann::json& add(const StagesCell& cell, const std::string& what) {
-    nlohmann::json& row = rows_.emplace_back(stages_json(cell));
+    nlohmann::json& row = rows.emplace_back(stages_json(cell));
     row["what"] = what;
     return row;
   }
@@ -105,79 +100,74 @@ class CellTimer {
 
   double time_item(const StagesCell& cell, StagesItem item) {
     nlohmann::json& row = add(cell, item_name(item));
-    const auto call = [&] { work_.call(item); };
+    const auto call = [&] { work.call(item); };
     for (int i = 0; i < kWarmUps; ++i) call();
     row["kernel"] = sluice_last_kernel();
-    const double ms = take(machine_.time_calls(call, repeat_, true).seconds, &row);
+    const double ms = take(machine.time_calls(call, repeat, true).seconds, &row);
     const StagesCost cost = cost_of(cell, item);
-    add_rates(ms, cost.flops, cost.bytes, ceilings_, &row);
+    add_rates(ms, cost.flops, cost.bytes, ceilings, &row);
     return ms;
   }
 
   void time_chain(const StagesCell& cell, bool pairs) {
     nlohmann::json& row = add(cell, pairs ? "chain of pairs" : "chain");
-    take(machine_.time_calls([&] { work_.call_chain(pairs); }, repeat_, true).seconds, &row);
-    machine_.synchronize();
-    row["difference"] = number_or_null(work_.difference());
-    row["final_difference"] = number_or_null(work_.final_difference());
+    take(machine.time_calls([&] { work.call_chain(pairs); }, repeat, true).seconds, &row);
+    machine.synchronize();
+    row["difference"] = work.difference();
+    row["final_difference"] = work.final_difference();
   }
 
   void time_graph(const StagesCell& cell, bool pairs) {
     nlohmann::json& row = add(cell, pairs ? "chain of pairs, graph" : "chain, graph");
-    const std::shared_ptr<void> sweep = machine_.allocate(kSweepBytes);
+    const std::shared_ptr<void> sweep = machine.allocate(kSweepBytes);
     const std::unique_ptr<GraphTimer> graph =
-        capture_graph([&](void* stream) { work_.call_chain(pairs, stream); });
+        capture_graph([&](void* stream) { work.call_chain(pairs, stream); });
     std::vector<double> seconds;
-    for (int i = 0; i < kWarmUps + repeat_; ++i) {
-      machine_.fill(sweep.get(), i, kSweepBytes);
-      machine_.synchronize();
+    for (int i = 0; i < kWarmUps + repeat; ++i) {
+      machine.fill(sweep.get(), i, kSweepBytes);
+      machine.synchronize();
       const double each = graph->replay();
       if (i >= kWarmUps) seconds.push_back(each);
     }
     take(seconds, &row);
   }
-
-  Machine& machine_;
-  const int repeat_;
-  const Ceilings& ceilings_;
-  StagesWork& work_;
-  std::vector<nlohmann::json>& rows_;
 };
 
-void print_stages(const std::vector<nlohmann::json>& rows, const Ceilings& ceilings,
-                  const Machine& machine) {
-  print_rows(
-      machine,
-      {word("<shape", "shape"), number("H", "HV", 0), number("C", "C", 0), word("<what", "what"),
-       number("ms", "ms", 4), number("min", "ms_min", 4), number("p90", "ms_p90", 4),
-       number("TFLOP/s", "tflop_per_s", 1), number("GB/s", "gb_per_s", 0),
-       number("floor ms", "floor_ms", 4), number("of floor", "share_of_floor", 2),
-       error("differs", "difference"), error("final", "final_difference"), kernel()},
-      rows);
-  fmt::print(
-      "ms: median of a call that finds the L2 full of other data. floor: the larger of {:.0f} GB/s "
-      "({})\nand {:.0f} TFLOP/s ({}).\ndiffers, final: o and final states of the chain from those "
-      "of "
-      "chunk_forward, relative to their norm. docs/kernels/stages.md has the account of FLOP and "
-      "bytes.\n",
-      1e-9 * ceilings.bytes_per_second, ceilings.bytes_source, 1e-12 * ceilings.flop_per_second,
-      ceilings.flop_source);
-}
-
 int bench_stages(const StagesOptions& o) {
-  const auto measure = [&](Machine& machine, const Ceilings& ceilings, bool* failed) {
+  Benchmark stages;
+  stages.schema = "sluice.bench.stages/1";
+  stages.columns = {word("<shape", "shape"),
+                    number("H", "HV", 0),
+                    number("C", "C", 0),
+                    word("<what", "what"),
+                    number("ms", "ms", 4),
+                    number("min", "ms_min", 4),
+                    number("p90", "ms_p90", 4),
+                    number("TFLOP/s", "tflop_per_s", 1),
+                    number("GB/s", "gb_per_s", 0),
+                    number("floor ms", "floor_ms", 4),
+                    number("of floor", "share_of_floor", 2),
+                    error("differs", "difference"),
+                    error("final", "final_difference"),
+                    kernel()};
+  stages.measure = [&](Machine& machine, const Ceilings& ceilings) {
     const std::vector<StagesCell> cells = cells_of(o);
     show_progress(0, cells.size(), "inputs");
     StagesWork work(machine, o.run.dtype, cells);
-    return measure_cells(
-        cells, stages_name, stages_json,
-        [&](const StagesCell& cell, auto* out) {
-          CellTimer(machine, o.run.repeat, ceilings, &work, out).measure(cell);
-        },
-        failed);
+    return measure_cells(cells, stages_name, stages_json, [&](const StagesCell& cell, auto* out) {
+      CellTimer{machine, o.run.repeat, ceilings, work, *out}.measure(cell);
+    });
   };
-  return bench_rows(o.run, "sluice.bench.stages/1", nlohmann::json::object(), measure,
-                    print_stages);
+  stages.legend = [](const Ceilings& ceilings) {
+    return fmt::format(
+        "ms: median of a call that finds the L2 full of other data. floor: the larger of {:.0f} "
+        "GB/s ({})\nand {:.0f} TFLOP/s ({}).\ndiffers, final: o and final states of the chain "
+        "from those of chunk_forward, relative to their norm. docs/kernels/stages.md has the "
+        "account of FLOP and bytes.\n",
+        1e-9 * ceilings.bytes_per_second, ceilings.bytes_source, 1e-12 * ceilings.flop_per_second,
+        ceilings.flop_source);
+  };
+  return bench_rows(o.run, stages);
 }
 
 }  // namespace
@@ -187,14 +177,11 @@ Action add_bench_stages(CLI::App& bench) {
       "stages",
       "the stages of a prefill, their chain beside the one-launch prefill, and simple GLA");
   auto o = std::make_shared<StagesOptions>();
-  command->add_option("--T", o->lengths, "tokens of the chains, several separated by commas")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
-  command->add_option("--gla-T", o->gla_lengths, "tokens of simple GLA")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
-  command->add_option("--chunk", o->chunks, "tokens of a chunk")
-      ->delimiter(',')
+  const CLI::Range tokens(int64_t{1}, int64_t{1} << 22);
+  add_list(*command, "--T", &o->lengths, "tokens of the chains, several separated by commas")
+      ->check(tokens);
+  add_list(*command, "--gla-T", &o->gla_lengths, "tokens of simple GLA")->check(tokens);
+  add_list(*command, "--chunk", &o->chunks, "tokens of a chunk")
       ->check(CLI::IsMember({16, 32, 64, 128}));
   add_run_options(*command, &o->run);
   command->footer(

@@ -5,10 +5,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "check/array.hpp"
-#include "tools/bench/prefill_inputs.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -38,45 +39,29 @@ constexpr int64_t kRandomRows = 8192;
 /// the last.
 constexpr int64_t kWindow = int64_t{1} << 20, kWindows = 32;
 
-/// Bytes of a tensor of a cell.
-size_t bytes_of(const StagesCell& c, int tensor, size_t element) {
-  const int64_t keys = c.tokens() * c.H * c.K, values = c.tokens() * c.HV * c.V;
-  const auto sized = [&](int64_t count, size_t each) { return static_cast<size_t>(count) * each; };
-  switch (tensor) {
-    case kQ:
-    case kK:
-      return sized(keys, element);
-    case kW:
-      return c.chain ? sized(c.tokens() * c.HV * c.K, element) : 0;
-    case kU:
-    case kVNew:
-    case kOneLaunchO:
-      return c.chain ? sized(values, element) : 0;
-    case kA:
-      return c.chain ? sized(c.tokens() * c.HV * c.C, 4) : 0;
-    case kInverse:
-      return c.chain ? sized(c.tokens() * c.HV * c.C, element) : 0;
-    case kH:
-      return sized(c.chunks() * c.HV * c.K * c.V, element);
-    case kGate:
-    case kBeta:
-    case kSums:
-      return sized(c.tokens() * c.HV, 4);
-    case kOneLaunchFinal:
-      return c.chain ? sized(c.B * c.HV * c.K * c.V, 4) : 0;
-    case kFinal:
-      return sized(c.B * c.HV * c.K * c.V, 4);
-    default:
-      return sized(values, element);
-  }
+/// Bytes of each tensor of a cell.
+std::array<size_t, kTensors> bytes_of(const StagesCell& c, size_t element) {
+  const auto count = [](int64_t numbers) { return static_cast<size_t>(numbers); };
+  const size_t keys = count(c.tokens() * c.H * c.K), values = count(c.tokens() * c.HV * c.V);
+  const size_t heads = count(c.tokens() * c.HV), states = count(c.HV * c.K * c.V);
+  const size_t only_chains = c.chain ? 1 : 0;
+  std::array<size_t, kTensors> bytes{};
+  bytes[kQ] = bytes[kK] = keys * element;
+  bytes[kV] = bytes[kO] = values * element;
+  bytes[kOneLaunchO] = bytes[kU] = bytes[kVNew] = only_chains * values * element;
+  bytes[kW] = only_chains * heads * count(c.K) * element;
+  bytes[kA] = only_chains * heads * count(c.C) * 4;
+  bytes[kInverse] = only_chains * heads * count(c.C) * element;
+  bytes[kH] = count(c.chunks()) * states * element;
+  bytes[kGate] = bytes[kBeta] = bytes[kSums] = heads * 4;
+  bytes[kFinal] = count(c.B) * states * 4;
+  bytes[kOneLaunchFinal] = only_chains * bytes[kFinal];
+  return bytes;
 }
 
 Stage stage_of(StagesItem item) noexcept {
-  constexpr Stage kStages[] = {Stage::kChunkCumsum, Stage::kScaledDotKkt, Stage::kSolveTril,
-                               Stage::kWyFast,      Stage::kChunkH,       Stage::kChunkO,
-                               Stage::kCumsumKkt,   Stage::kSolveWy,      Stage::kChunkO,
-                               Stage::kChunkH,      Stage::kChunkO};
-  return kStages[static_cast<int>(item)];
+  if (item < StagesItem::kSimpleGla) return static_cast<Stage>(item);
+  return item == StagesItem::kGlaStates ? Stage::kChunkH : Stage::kChunkO;
 }
 
 constexpr StagesItem kChain[] = {StagesItem::kCumsum, StagesItem::kKkt,    StagesItem::kSolve,
@@ -91,11 +76,9 @@ std::string StagesCell::text() const {
 }
 
 const char* item_name(StagesItem item) noexcept {
-  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril",
-                                    "wy_fast",      "chunk_h",        "chunk_o",
-                                    "cumsum_kkt",   "solve_wy",       "simple_gla",
-                                    "gla chunk_h",  "gla chunk_o",    "chunk_forward"};
-  return kNames[static_cast<int>(item)];
+  constexpr const char* kOthers[] = {"simple_gla", "gla chunk_h", "gla chunk_o", "chunk_forward"};
+  const auto place = static_cast<int>(item), stages = static_cast<int>(StagesItem::kSimpleGla);
+  return place < stages ? kStageWords[place] : kOthers[place - stages];
 }
 
 std::vector<StagesItem> items_of(const StagesCell& cell) {
@@ -161,10 +144,8 @@ StagesWork::StagesWork(Machine& machine, sluice_dtype dtype, const std::vector<S
     : machine_(machine), dtype_{dtype}, bytes_(kTensors, 0), memory_(kTensors) {
   int64_t sequences = 0;
   for (const StagesCell& cell : cells) {
-    for (int t = 0; t < kTensors; ++t) {
-      const size_t bytes = bytes_of(cell, t, dtype.bits / 8u);
-      bytes_[static_cast<size_t>(t)] = std::max(bytes_[static_cast<size_t>(t)], bytes);
-    }
+    const std::array<size_t, kTensors> bytes = bytes_of(cell, dtype.bits / 8u);
+    for (size_t t = 0; t < bytes.size(); ++t) bytes_[t] = std::max(bytes_[t], bytes[t]);
     sequences = std::max(sequences, cell.B);
   }
   for (size_t t = 0; t < memory_.size(); ++t) memory_[t] = machine.allocate(bytes_[t]);
@@ -198,23 +179,15 @@ TensorView StagesWork::rows(int tensor, int64_t heads, int64_t columns) const {
 }
 
 TensorView StagesWork::numbers(int tensor) const {
-  const int64_t B = cell_.packed ? 1 : cell_.B, T = cell_.tokens() / B, HV = cell_.HV;
-  const void* const data = memory_[static_cast<size_t>(tensor)].get();
-  if (cell_.head_first) {
-    return {data, kFloat32, {B, T, HV}, {T * HV, 1, T}, machine_.device()};
-  }
-  return {data, kFloat32, {B, T, HV}, machine_.device()};
-}
-
-void StagesWork::upload_offsets() {
-  std::vector<int32_t> offsets;
-  for (int64_t n = 0; n <= cell_.B; ++n) offsets.push_back(static_cast<int32_t>(n * cell_.T));
-  upload_list(machine_, offsets_.get(), offsets);
+  TensorView view = rows(tensor, cell_.HV, 1);
+  view.dtype = kFloat32;
+  view.rank = 3;
+  return view;
 }
 
 void StagesWork::select(const StagesCell& c) {
   cell_ = c;
-  upload_offsets();
+  upload_list(machine_, offsets_.get(), even_offsets(c.B, c.T));
   const sluice_device where = machine_.device();
   const auto memory = [&](int tensor) { return memory_[static_cast<size_t>(tensor)].get(); };
   const int64_t B = c.packed ? 1 : c.B;

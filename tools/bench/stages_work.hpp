@@ -68,7 +68,6 @@ class StagesWork {
  private:
   TensorView rows(int tensor, int64_t heads, int64_t columns) const;
   TensorView numbers(int tensor) const;
-  void upload_offsets();
   void fill_inputs();
   double difference(const TensorView& a, const TensorView& b, int64_t count) const;
 

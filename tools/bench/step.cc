@@ -4,52 +4,218 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <numeric>
+#include <random>
 
 #include "check/array.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/bench/rows.hpp"
-#include "tools/bench/step_problem.hpp"
 #include "tools/bench/step_report.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 namespace {
 
+// Several times the L2 of any GPU.
+constexpr int64_t kColdBytes = int64_t{1} << 30;
+constexpr int64_t kFewestLaunches = 8, kMostLaunches = 256;
+
+int64_t launches_of(const StepCell& c) {
+  const int64_t bytes = c.B * c.state_bytes() * (c.per_token ? c.T : 1);
+  return std::clamp((kColdBytes + bytes - 1) / bytes, kFewestLaunches, kMostLaunches);
+}
+
+/// The calls of a step: tensors on a machine, and a pool large enough that every launch of a round
+/// finds its states cold.
+class StepProblem {
+ public:
+  StepProblem(Machine& machine, const StepCell& cell)
+      : memory_(machine), cell_(cell), launches_(launches_of(cell)) {
+    slots_ = launches_ * cell.B * (cell.per_token ? cell.T : 1);
+    make_slots();
+    if (cell.layer) {
+      make_layer();
+    } else {
+      make_step();
+    }
+  }
+
+  /// Launches of a round: each has B slots (times T with per_token) of its own.
+  int64_t launches() const { return launches_; }
+
+  /// Call `launch` of a round, enqueued; throws std::runtime_error if it is refused.
+  void call(int64_t launch, void* stream) {
+    const TensorView slots = slot_table_.sliced(0, launch * cell_.B, cell_.B);
+    Status status;
+    if (cell_.layer) {
+      layer_.state.read_slots = slots;
+      take_cursors(launch, &layer_.ring);
+      status = layer_decode(layer_, scratch_.get(), stream);
+    } else {
+      step_.state.read_slots = slots;
+      if (cell_.per_token) step_.state.write_slots = slots;
+      take_cursors(launch, &step_.ring);
+      status = recurrent_step(step_, {}, stream);
+    }
+    require(status);
+  }
+
+  /// Whether the library has a kernel for it, and its name.
+  Status supported(std::string* kernel) const {
+    RecurrentStepArgs step = step_;
+    step.state.read_slots = slot_table_.sliced(0, 0, cell_.B);
+    if (cell_.per_token) step.state.write_slots = step.state.read_slots;
+    const Result<KernelChoice> choice = cell_.layer
+                                            ? sluice::supported(SLUICE_OP_LAYER_DECODE, layer_)
+                                            : sluice::supported(SLUICE_OP_RECURRENT_STEP, step);
+    if (choice.ok()) *kernel = choice.value.name;
+    return choice.status;
+  }
+
+  /// Empty, or what is wrong with the output of the last call, after synchronize().
+  std::string trouble() const {
+    const TensorView& out = cell_.layer ? layer_.out : step_.o;
+    std::vector<std::byte> bytes(static_cast<size_t>(cell_.B * cell_.T * cell_.HV * cell_.V * 2));
+    memory_.machine().download_rows(bytes.data(), out.data, bytes.size(), bytes.size(), 1);
+    sluice_tensor view{};
+    view.data = bytes.data();
+    view.dtype = check::kBF16;
+    bool any = false;
+    for (int64_t i = 0; i < static_cast<int64_t>(bytes.size() / 2); ++i) {
+      const double x = check::load_element(view, i);
+      if (!std::isfinite(x)) return "the output is not a number somewhere";
+      any = any || x != 0;
+    }
+    return any ? "" : "the output is zero everywhere";
+  }
+
+ private:
+  /// Slots in random order, as an allocator's are after a while.
+  void make_slots() {
+    std::vector<int32_t> slots(static_cast<size_t>(slots_));
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), std::mt19937(7));
+    const int64_t columns = cell_.per_token ? cell_.T : 1, rows = launches_ * cell_.B;
+    slot_table_ = memory_.tensor(kInt32, {rows, columns}, 0);
+    upload_list(memory_.machine(), slot_table_.data, slots);
+    if (!cell_.per_token) {
+      slot_table_.rank = 1;
+      return;
+    }
+    accepted_ = memory_.list(std::vector<int32_t>(static_cast<size_t>(cell_.B), 1));
+  }
+
+  TensorView states() {
+    const StepCell& c = cell_;
+    const int64_t rows = c.vk ? c.V : c.K, columns = c.vk ? c.K : c.V;
+    return memory_.tensor(dtype_named(c.state), {slots_, c.HV, rows, columns}, 0.1);
+  }
+
+  void make_step() {
+    const StepCell& c = cell_;
+    const DType io = kBFloat16;
+    const int64_t B = c.packed ? 1 : c.B, T = c.packed ? c.B * c.T : c.T;
+    step_.q = memory_.tensor(io, {B, T, c.H, c.K});
+    step_.k = memory_.tensor(io, {B, T, c.H, c.K});
+    step_.v = memory_.tensor(io, {B, T, c.HV, c.V});
+    step_.o = memory_.tensor(io, {B, T, c.HV, c.V}, 0.0);
+    step_.gate =
+        c.key_gates ? memory_.tensor(io, {B, T, c.HV, c.K}) : memory_.tensor(io, {B, T, c.HV});
+    step_.beta = memory_.tensor(io, {B, T, c.HV});
+    if (c.packed) {
+      step_.cu_seqlens = memory_.list(even_offsets(c.B, c.T));
+      step_.max_tokens = c.T;
+    }
+    step_.A_log = memory_.tensor(kFloat32, {c.HV});
+    step_.dt_bias =
+        c.key_gates ? memory_.tensor(kFloat32, {c.HV, c.K}) : memory_.tensor(kFloat32, {c.HV});
+    step_.state.initial = states();
+    step_.state.layout = c.vk ? StateLayout::kVK : StateLayout::kKV;
+    step_.gate_space = GateSpace::kRaw;
+    step_.beta_space = BetaSpace::kLogit;
+    step_.qk_norm = QkNorm::kL2;
+    step_.implementation = Implementation::kCuda;
+    if (c.per_token) {
+      step_.state_writes = StateWrites::kPerToken;
+      step_.num_accepted = accepted_;
+    }
+    if (c.ring > 0) make_ring(&step_.ring);
+  }
+
+  /// Cursors of sequences that are anywhere in their rings, the same ones in every replay.
+  void make_ring(ReplayRing* ring) {
+    const StepCell& c = cell_;
+    const int64_t rows = launches_ * c.B;
+    ring->k = memory_.tensor(dtype_named(c.entry), {slots_, c.ring, c.H, c.K}, 0.1);
+    ring->delta = memory_.tensor(dtype_named(c.entry), {slots_, c.ring, c.HV, c.V}, 0.1);
+    ring->decay = memory_.tensor(kFloat32, {slots_, c.ring, c.HV}, 0);
+    upload_list(memory_.machine(), ring->decay.data,
+                std::vector<float>(static_cast<size_t>(slots_ * c.ring * c.HV), 0.95f));
+    const std::vector<int64_t> samples = ring_samples(c, rows);
+    std::vector<int32_t> positions, checkpoints;
+    for (int64_t row = 0; row < rows; ++row) {
+      positions.push_back(static_cast<int32_t>(1000 + row));
+      checkpoints.push_back(positions.back() -
+                            static_cast<int32_t>(samples[static_cast<size_t>(row)]));
+    }
+    position_ = memory_.list(positions);
+    checkpoint_ = memory_.list(checkpoints);
+    ring->next_checkpoint = memory_.tensor(kInt32, {c.B}, 0);
+    take_cursors(0, ring);
+  }
+
+  void take_cursors(int64_t launch, ReplayRing* ring) const {
+    if (cell_.ring == 0) return;
+    ring->position = position_.sliced(0, launch * cell_.B, cell_.B);
+    ring->checkpoint = checkpoint_.sliced(0, launch * cell_.B, cell_.B);
+  }
+
+  void make_layer() {
+    const StepCell& c = cell_;
+    const DType io = kBFloat16;
+    const int64_t D = c.conv_channels();
+    layer_.qkv = memory_.tensor(io, {c.B, c.T, D});
+    layer_.z = memory_.tensor(io, {c.B, c.T, c.HV * c.V});
+    layer_.b = memory_.tensor(io, {c.B, c.T, c.HV});
+    layer_.a = c.key_gates ? memory_.tensor(io, {c.B, c.T, c.HV, c.K})
+                           : memory_.tensor(io, {c.B, c.T, c.HV});
+    layer_.conv_weight = memory_.tensor(io, {D, kConvWidth}, 0.5);
+    layer_.A_log = memory_.tensor(kFloat32, {c.HV});
+    layer_.dt_bias =
+        c.key_gates ? memory_.tensor(kFloat32, {c.HV, c.K}) : memory_.tensor(kFloat32, {c.HV});
+    if (c.key_gates) layer_.gate_activation = Activation::kSigmoid;
+    layer_.norm_weight = memory_.tensor(io, {c.V});
+    layer_.out = memory_.tensor(io, {c.B, c.T, c.HV, c.V}, 0.0);
+    layer_.conv_initial = memory_.tensor(io, {slots_, D, c.conv_columns()});
+    layer_.state.initial = states();
+    layer_.state.layout = c.vk ? StateLayout::kVK : StateLayout::kKV;
+    layer_.num_k_heads = c.H, layer_.num_v_heads = c.HV;
+    layer_.head_k_dim = c.K, layer_.head_v_dim = c.V;
+    layer_.implementation = Implementation::kCuda;
+    layer_.state.read_slots = slot_table_.sliced(0, 0, c.B);
+    if (c.ring > 0) make_ring(&layer_.ring);
+    if (c.drafts()) {
+      layer_.num_accepted = memory_.list(std::vector<int32_t>(static_cast<size_t>(c.B), 2));
+    }
+    const Result<WorkspaceSize> size = layer_decode_workspace(layer_);
+    if (size.ok() && size.value.bytes > 0) scratch_.reserve(memory_.machine(), size);
+  }
+
+  WorkMemory memory_;
+  StepCell cell_;
+  int64_t launches_ = 1, slots_ = 0;
+  WorkScratch scratch_;
+  TensorView slot_table_{};  ///< [launches * B] or [launches * B, T]
+  TensorView accepted_{};
+  TensorView position_{}, checkpoint_{};  ///< [launches * B]
+  RecurrentStepArgs step_;
+  LayerArgs layer_;
+};
+
 constexpr int kReplayWarmUps = 3, kStepHostCalls = 101;
-
-/// Those of the grid, or --HV x --B x --T x --state.
-std::vector<StepCell> cells_of_any_layout(const StepSettings& s) {
-  if (s.HV.empty() && s.B.empty() && s.T.empty() && s.states.empty())
-    return step_grid(s.grid, s.layer);
-  std::vector<StepCell> cells;
-  const std::vector<std::string> states =
-      s.states.empty() ? std::vector<std::string>{"fp32"} : s.states;
-  for (const std::string& state : states) {
-    for (const int64_t HV : s.HV.empty() ? std::vector<int64_t>{32} : s.HV) {
-      for (const int64_t B : s.B.empty() ? std::vector<int64_t>{1} : s.B) {
-        for (const int64_t T : s.T.empty() ? std::vector<int64_t>{1} : s.T) {
-          const int64_t H = s.H > 0 ? s.H : std::max<int64_t>(HV / 2, 1);
-          cells.push_back({s.layer, H, HV, s.K, s.V, B, T, state, s.per_token, 0, s.ring, s.entry,
-                           s.key_gates});
-        }
-      }
-    }
-  }
-  return cells;
-}
-
-/// The cells asked for, one layout of states after the other.
-std::vector<StepCell> cells_of(const StepSettings& s) {
-  std::vector<StepCell> cells;
-  for (const std::string& layout : s.layouts) {
-    for (StepCell cell : cells_of_any_layout(s)) {
-      cell.vk = layout == "vk", cell.packed = s.packed;
-      cells.push_back(cell);
-    }
-  }
-  return cells;
-}
 
 void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, StepRow* row) {
   StepProblem problem(machine, row->cell);
@@ -67,7 +233,7 @@ void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, 
   });
   for (int i = 0; i < kReplayWarmUps; ++i) graph->replay();
   std::vector<double> seconds;
-  for (int i = 0; i < s.repeat; ++i) seconds.push_back(graph->replay());
+  for (int i = 0; i < s.run.repeat; ++i) seconds.push_back(graph->replay());
   const Quantiles us(std::move(seconds), 1e6 / static_cast<double>(problem.launches()));
   row->us = us.median, row->us_min = us.least, row->us_p90 = us.p90;
   row->host_us = host_microseconds(machine, kStepHostCalls,
@@ -76,42 +242,21 @@ void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, 
   row->floor_us = 1e6 * row->bytes / bytes_per_second;
 }
 
-std::vector<StepPeer> peers_of_row(const StepCell& cell) {
-  std::vector<StepPeer> found;
-  for (const StepPeer& peer : parse_step_peers(embedded_step_peers())) {
-    const char* const op =
-        cell.key_gates ? (cell.layer ? "kda layer" : "kda") : (cell.layer ? "layer" : "decode");
-    if (peer.op == op && peer.HV == cell.HV && peer.B == cell.B && peer.T == cell.T &&
-        peer.state == cell.state && !cell.per_token && cell.ring == 0) {
-      found.push_back(peer);
-    }
-  }
-  std::sort(found.begin(), found.end(),
-            [](const StepPeer& a, const StepPeer& b) { return a.us < b.us; });
-  return found;
-}
-
 }  // namespace
 
 StepReport measure_steps(Machine& machine, const StepSettings& s) {
-  StepReport report;
-  report.date = utc_now(), report.version = sluice_version(), report.commit = s.commit;
-  report.command = s.command, report.grid = s.grid;
-  report.op = s.layer ? "layer_decode" : "recurrent_step";
-  report.machine = machine.describe(), report.repeat = s.repeat;
-  const Ceilings ceilings = machine.measure_ceilings();
-  report.bytes_per_second = ceilings.bytes_per_second;
-  report.bytes_source = ceilings.bytes_source;
-  const std::vector<StepCell> cells = cells_of(s);
+  StepReport report{s, utc_now(), sluice_version(), machine.describe(), machine.measure_ceilings(),
+                    {}};
+  const std::vector<StepCell> cells = step_cells(s);
   for (size_t i = 0; i < cells.size(); ++i) {
     StepRow& row = report.rows.emplace_back();
     row.cell = cells[i];
     row.bytes = step_bytes(cells[i]);
-    row.peers = peers_of_row(cells[i]);
+    row.peers = step_peers_of(cells[i]);
     show_progress(i, cells.size(),
                   fmt::format("HV {} B {} {}", row.cell.HV, row.cell.B, row.cell.state));
     try {
-      time_row(machine, s, report.bytes_per_second, &row);
+      time_row(machine, s, report.ceilings.bytes_per_second, &row);
     } catch (const std::runtime_error& error) {
       row.failure = error.what();
     }
@@ -134,44 +279,37 @@ int bench_steps(const StepSettings& s) {
   print_steps(report);
   const bool failed = std::any_of(report.rows.begin(), report.rows.end(),
                                   [](const StepRow& row) { return !row.failure.empty(); });
-  return write_record(s.json, to_json(report).dump(1) + "\n", failed ? kExitError : kExitDone);
+  return write_record(s.run.json, to_json(report).dump(1) + "\n", failed ? kExitError : kExitDone);
 }
 
 void add_options(CLI::App* command, StepSettings* s) {
-  command
-      ->add_option("--grid", s->grid,
-                   "marks; full: HV of 8 to 64, B of 1 to 512; kda: key-wise gates")
-      ->check(CLI::IsMember({"marks", "full", "kda"}))
-      ->capture_default_str();
+  add_checked(*command, "--grid", &s->grid,
+              "marks; full: HV of 8 to 64, B of 1 to 512; kda: key-wise gates",
+              CLI::IsMember({"marks", "full", "kda"}));
   const CLI::Range sizes(1, 65536);
-  command->add_option("--HV", s->HV, "value heads; with any of these four, in place of the grid")
-      ->delimiter(',')
+  add_list(*command, "--HV", &s->HV, "value heads; with any of these four, in place of the grid")
       ->check(sizes);
-  command->add_option("--B", s->B, "sequences")->delimiter(',')->check(sizes);
-  command->add_option("--T", s->T, "tokens of a sequence")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 16));
-  command->add_option("--state", s->states, "fp32, bf16, fp16")
-      ->delimiter(',')
+  add_list(*command, "--B", &s->B, "sequences")->check(sizes);
+  add_list(*command, "--T", &s->T, "tokens of a sequence")->check(CLI::Range(1, 16));
+  add_list(*command, "--state", &s->states, "fp32, bf16, fp16")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  command->add_option("--state-layout", s->layouts, "kv, vk (vLLM's and SGLang's)")
-      ->delimiter(',')
+  add_list(*command, "--state-layout", &s->layouts, "kv, vk (vLLM's and SGLang's)")
       ->check(CLI::IsMember({"kv", "vk"}))
       ->capture_default_str();
-  command->add_option("--H", s->H, "key heads; default HV / 2")->check(sizes);
-  command->add_option("--K", s->K, "key dimension")->check(sizes)->capture_default_str();
-  command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
-  if (!s->layer) {
-    command->add_flag("--per-token", s->per_token, "keep the state after every token");
-    command->add_flag("--packed", s->packed, "packed tokens, whose offsets the GPU alone knows");
+  command->add_option("--H", s->cell.H, "key heads; default HV / 2")->check(sizes);
+  add_checked(*command, "--K", &s->cell.K, "key dimension", sizes);
+  add_checked(*command, "--V", &s->cell.V, "value dimension", sizes);
+  if (!s->cell.layer) {
+    command->add_flag("--per-token", s->cell.per_token, "keep the state after every token");
+    command->add_flag("--packed", s->cell.packed,
+                      "packed tokens, whose offsets the GPU alone knows");
   }
-  command->add_flag("--key-gates", s->key_gates, "a gate for each channel of a key (KDA)");
-  command->add_option("--ring", s->ring, "entries of a replay ring; at least twice T")
+  command->add_flag("--key-gates", s->cell.key_gates, "a gate for each channel of a key (KDA)");
+  command->add_option("--ring", s->cell.ring, "entries of a replay ring; at least twice T")
       ->check(CLI::Range(2, 16));
-  command->add_option("--entry", s->entry, "fp32, bf16, fp16: keys and deltas of the ring")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
-      ->capture_default_str();
-  add_record_options(*command, "replays of each graph", &s->repeat, &s->commit, &s->json);
+  add_checked(*command, "--entry", &s->cell.entry, "fp32, bf16, fp16: keys and deltas of the ring",
+              CLI::IsMember({"fp32", "bf16", "fp16"}));
+  add_record_options(*command, "replays of each graph", &s->run);
 }
 
 Action add_step_command(CLI::App& bench, bool layer) {
@@ -179,7 +317,7 @@ Action add_step_command(CLI::App& bench, bool layer) {
   CLI::App* command = bench.add_subcommand(
       name, layer ? "layer_decode on a GPU: one launch a step" : "recurrent_step on a GPU");
   auto settings = std::make_shared<StepSettings>();
-  settings->layer = layer;
+  settings->cell.layer = layer;
   add_options(command, settings.get());
   command->footer(fmt::format(
       "Inputs: random bfloat16 tokens, raw gates, beta logits, l2 norm inside; slots in random "

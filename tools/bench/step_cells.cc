@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <sstream>
@@ -13,6 +14,8 @@
 namespace sluice::tools {
 namespace {
 
+constexpr int kRingSamples = 3000;
+
 StepCell cell_of(bool layer, int64_t HV, int64_t B, const std::string& state, double goal_us = 0) {
   StepCell cell;
   cell.layer = layer;
@@ -21,12 +24,28 @@ StepCell cell_of(bool layer, int64_t HV, int64_t B, const std::string& state, do
   return cell;
 }
 
-constexpr int kRingSamples = 3000;
-
+/// A batch of a grid with goals for states in float32 and in bfloat16; 0: none is set.
 struct Goal {
   int64_t B;
   double fp32_us, bf16_us;
 };
+
+/// All of `goals` with one type of states, then with the other.
+template <size_t kCount>
+std::vector<StepCell> with_goals(bool layer, bool key_gates, const Goal (&goals)[kCount],
+                                 bool wide_first = true) {
+  std::vector<StepCell> cells;
+  for (const bool wide : {wide_first, !wide_first}) {
+    for (const Goal& goal : goals) {
+      cells.push_back(
+          cell_of(layer, 32, goal.B, wide ? "fp32" : "bf16", wide ? goal.fp32_us : goal.bf16_us));
+      cells.back().key_gates = key_gates;
+      // Kimi-Linear's and its kin's heads: as many key heads as value heads.
+      if (key_gates) cells.back().H = 32;
+    }
+  }
+  return cells;
+}
 
 /// The replay ring: plain decoding, and the verification of four tokens.
 void add_rings(bool layer, std::vector<StepCell>* cells) {
@@ -43,72 +62,91 @@ void add_rings(bool layer, std::vector<StepCell>* cells) {
   }
 }
 
-std::vector<StepCell> decode_marks() {
-  std::vector<StepCell> cells;
-  constexpr Goal kGoals[] = {
-      {1, 3.0, 2.9}, {4, 5.5, 4.2}, {16, 19, 11}, {64, 68, 37}, {256, 268, 140}};
-  for (const Goal& goal : kGoals) cells.push_back(cell_of(false, 32, goal.B, "fp32", goal.fp32_us));
-  for (const Goal& goal : kGoals) cells.push_back(cell_of(false, 32, goal.B, "bf16", goal.bf16_us));
-  // Speculation: the verification of four tokens, with the last state and with all of them kept.
+/// Speculation: the verification of four tokens, with the last state and with all of them kept.
+void add_drafts(StepCell cell, std::vector<StepCell>* cells) {
+  cell.T = 4, cell.goal_us = 0;
   for (const bool per_token : {false, true}) {
+    cell.per_token = per_token;
+    cells->push_back(cell);
+  }
+}
+
+std::vector<StepCell> step_marks(bool layer) {
+  constexpr Goal kSteps[] = {
+      {1, 3.0, 2.9}, {4, 5.5, 4.2}, {16, 19, 11}, {64, 68, 37}, {256, 268, 140}};
+  constexpr Goal kLayers[] = {{1, 5, 0}, {32, 37, 0}, {256, 280, 0}};
+  std::vector<StepCell> cells =
+      layer ? with_goals(true, false, kLayers) : with_goals(false, false, kSteps);
+  if (!layer) {
+    add_drafts(cell_of(false, 32, 32, "fp32"), &cells);
     cells.push_back(cell_of(false, 32, 32, "fp32"));
-    cells.back().T = 4, cells.back().per_token = per_token;
   }
-  cells.push_back(cell_of(false, 32, 32, "fp32"));
-  add_rings(false, &cells);
+  add_rings(layer, &cells);
   return cells;
 }
 
-/// Kimi-Linear's and its kin's heads: as many key heads as value heads.
-std::vector<StepCell> kda_marks() {
+std::vector<StepCell> kda_marks(bool layer) {
+  constexpr Goal kSteps[] = {{1, 2.8, 2.5}, {32, 36, 21}, {256, 265, 142}};
+  constexpr Goal kLayers[] = {{1, 0, 4.2}, {32, 0, 23}, {256, 0, 155}};
+  if (layer) return with_goals(true, true, kLayers, false);
+  std::vector<StepCell> cells = with_goals(false, true, kSteps);
+  const StepCell draft = cells[1];
+  add_drafts(draft, &cells);
+  return cells;
+}
+
+template <class Value>
+std::vector<Value> given_or(const std::vector<Value>& list, Value standard) {
+  return list.empty() ? std::vector<Value>{standard} : list;
+}
+
+/// Those of the grid, or --HV x --B x --T x --state.
+std::vector<StepCell> cells_of_any_layout(const StepSettings& s) {
+  if (s.HV.empty() && s.B.empty() && s.T.empty() && s.states.empty()) {
+    return step_grid(s.grid, s.cell.layer);
+  }
   std::vector<StepCell> cells;
-  constexpr Goal kGoals[] = {{1, 2.8, 2.5}, {32, 36, 21}, {256, 265, 142}};
-  for (const bool wide : {true, false}) {
-    for (const Goal& goal : kGoals) {
-      cells.push_back(
-          cell_of(false, 32, goal.B, wide ? "fp32" : "bf16", wide ? goal.fp32_us : goal.bf16_us));
-      cells.back().H = 32, cells.back().key_gates = true;
+  for (const std::string& state : given_or(s.states, std::string("fp32"))) {
+    for (const int64_t HV : given_or(s.HV, int64_t{32})) {
+      for (const int64_t B : given_or(s.B, int64_t{1})) {
+        for (const int64_t T : given_or(s.T, int64_t{1})) {
+          StepCell& cell = cells.emplace_back(s.cell);
+          cell.HV = HV, cell.B = B, cell.T = T, cell.state = state;
+          if (cell.H == 0) cell.H = std::max<int64_t>(HV / 2, 1);
+        }
+      }
     }
   }
-  cells.push_back(cells[1]);
-  cells.back().T = 4, cells.back().goal_us = 0;
-  cells.push_back(cells.back());
-  cells.back().per_token = true;
   return cells;
-}
-
-/// Layers of KDA, whole.
-std::vector<StepCell> kda_layer_marks() {
-  std::vector<StepCell> cells;
-  constexpr Goal kGoals[] = {{1, 0, 4.2}, {32, 0, 23}, {256, 0, 155}};
-  for (const bool wide : {false, true}) {
-    for (const Goal& goal : kGoals) {
-      cells.push_back(
-          cell_of(true, 32, goal.B, wide ? "fp32" : "bf16", wide ? goal.fp32_us : goal.bf16_us));
-      cells.back().H = 32, cells.back().key_gates = true;
-    }
-  }
-  return cells;
-}
-
-std::vector<StepCell> layer_marks() {
-  std::vector<StepCell> cells;
-  cells.push_back(cell_of(true, 32, 1, "fp32", 5));
-  cells.push_back(cell_of(true, 32, 32, "fp32", 37));
-  cells.push_back(cell_of(true, 32, 256, "fp32", 280));
-  for (const int64_t B : {1, 32, 256}) cells.push_back(cell_of(true, 32, B, "bf16"));
-  add_rings(true, &cells);
-  return cells;
-}
-
-int64_t whole_number(const std::string& text, const std::string& line) {
-  size_t used = 0;
-  const int64_t value = std::stoll(text, &used);
-  if (used != text.size()) throw std::runtime_error("no number: " + text + " in " + line);
-  return value;
 }
 
 }  // namespace
+
+std::vector<StepCell> step_cells(const StepSettings& s) {
+  std::vector<StepCell> cells;
+  for (const std::string& layout : s.layouts) {
+    for (StepCell cell : cells_of_any_layout(s)) {
+      cell.vk = layout == "vk", cell.packed = s.cell.packed;
+      cells.push_back(cell);
+    }
+  }
+  return cells;
+}
+
+std::vector<StepPeer> step_peers_of(const StepCell& cell) {
+  std::vector<StepPeer> found;
+  for (const StepPeer& peer : parse_step_peers(embedded_step_peers())) {
+    const char* const op =
+        cell.key_gates ? (cell.layer ? "kda layer" : "kda") : (cell.layer ? "layer" : "decode");
+    if (peer.op == op && peer.HV == cell.HV && peer.B == cell.B && peer.T == cell.T &&
+        peer.state == cell.state && !cell.per_token && cell.ring == 0) {
+      found.push_back(peer);
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const StepPeer& a, const StepPeer& b) { return a.us < b.us; });
+  return found;
+}
 
 bool ring_folds(const StepCell& cell, int64_t live) { return live > cell.ring - 2 * cell.T; }
 
@@ -152,27 +190,26 @@ double step_bytes(const StepCell& c) {
   return bytes;
 }
 
-std::vector<StepPeer> parse_step_peers(const std::string& text) {
+std::vector<StepPeer> parse_step_peers(const PeerTable& table) {
   std::vector<StepPeer> peers;
-  std::istringstream lines(text);
-  std::string line;
-  for (bool header = true; std::getline(lines, line); header = false) {
-    if (header || line.empty()) continue;
-    std::istringstream fields(line);
-    std::vector<std::string> cells;
-    for (std::string cell; std::getline(fields, cell, ',');) cells.push_back(cell);
-    if (cells.size() != 7) throw std::runtime_error("7 columns expected: " + line);
-    StepPeer peer{cells[0], cells[1], 0, 0, 1, cells[5], 0};
-    peer.HV = whole_number(cells[2], line), peer.B = whole_number(cells[3], line);
-    peer.T = whole_number(cells[4], line), peer.us = std::stod(cells[6]);
-    peers.push_back(peer);
-  }
+  read_table(table, "peer,op,HV,B,T,state,us", [&](const std::vector<std::string>& fields) {
+    StepPeer& peer = peers.emplace_back(
+        StepPeer{fields[0], fields[1], 0, 0, 1, fields[5], std::stod(fields[6])});
+    const std::pair<int64_t*, std::string> counts[] = {
+        {&peer.HV, fields[2]}, {&peer.B, fields[3]}, {&peer.T, fields[4]}};
+    for (const auto& [value, text] : counts) {
+      size_t used = 0;
+      *value = std::stoll(text, &used);
+      if (used != text.size()) return "no number: " + text;
+    }
+    return std::string();
+  });
   return peers;
 }
 
 std::vector<StepCell> step_grid(const std::string& grid, bool layer) {
-  if (grid == "marks") return layer ? layer_marks() : decode_marks();
-  if (grid == "kda") return layer ? kda_layer_marks() : kda_marks();
+  if (grid == "marks") return step_marks(layer);
+  if (grid == "kda") return kda_marks(layer);
   std::vector<StepCell> cells;
   for (const char* state : {"fp32", "bf16"}) {
     for (const int64_t HV : {8, 16, 32, 48, 64}) {

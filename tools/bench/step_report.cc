@@ -28,14 +28,13 @@ nlohmann::json ring_of(const StepReport& report, const StepRow& row) {
   if (c.ring == 0) return {};
   const StepRow* const same = row_without_ring(report, c, c.T);
   const StepRow* const plain = row_without_ring(report, c, 1);
-  const double unknown = std::numeric_limits<double>::quiet_NaN();
   const double bytes = step_bytes(without_ring(c, c.T));
   return {{"entries", c.ring},
           {"entry", c.entry},
           {"bytes_without_ring", bytes},
           {"saved_gb", 1e-9 * (bytes - row.bytes)},
-          {"saved_us", number_or_null(same != nullptr ? same->us - row.us : unknown)},
-          {"us_over_plain_step", number_or_null(plain != nullptr ? row.us / plain->us : unknown)}};
+          {"saved_us", same != nullptr ? same->us - row.us : kUnknown},
+          {"us_over_plain_step", plain != nullptr ? row.us / plain->us : kUnknown}};
 }
 
 nlohmann::json to_json(const StepReport& report, const StepRow& row) {
@@ -53,22 +52,23 @@ nlohmann::json to_json(const StepReport& report, const StepRow& row) {
                         {"writes", writes_of(c)},
                         {"kernel", row.kernel},
                         {"failure", row.failure},
-                        {"us", number_or_null(row.us)},
-                        {"us_min", number_or_null(row.us_min)},
-                        {"us_p90", number_or_null(row.us_p90)},
-                        {"host_us", number_or_null(row.host_us)},
+                        {"us", row.us},
+                        {"us_min", row.us_min},
+                        {"us_p90", row.us_p90},
+                        {"host_us", row.host_us},
                         {"launches", row.launches},
                         {"bytes", row.bytes},
-                        {"gb_per_s", number_or_null(row.gb_per_s())},
-                        {"floor_us", number_or_null(row.floor_us)},
-                        {"share_of_copy", number_or_null(row.share())},
-                        {"goal_us", c.goal_us > 0 ? nlohmann::json(c.goal_us) : nlohmann::json()},
-                        {"ratio_to_best_peer", number_or_null(row.ratio())},
+                        {"gb_per_s", 1e-3 * row.bytes / row.us},
+                        {"floor_us", row.floor_us},
+                        {"share_of_copy", row.floor_us / row.us},
+                        {"goal_us", c.goal_us > 0 ? c.goal_us : kUnknown},
+                        {"ratio_to_best_peer", kUnknown},
                         {"ring", ring_of(report, row)},
                         {"peers", nlohmann::json::array()}};
   for (const StepPeer& peer : row.peers) {
     out["peers"].push_back({{"peer", peer.peer}, {"us", peer.us}});
   }
+  if (!row.peers.empty()) out["ratio_to_best_peer"] = row.peers.front().us / row.us;
   return out;
 }
 
@@ -88,65 +88,72 @@ const StepRow* row_without_ring(const StepReport& report, const StepCell& cell, 
 }
 
 nlohmann::json to_json(const StepReport& r) {
+  const StepSettings& s = r.settings;
   nlohmann::json out = {{"schema", "sluice.bench.step/1"},
-                        {"op", r.op},
+                        {"op", s.cell.layer ? "layer_decode" : "recurrent_step"},
                         {"date", r.date},
                         {"version", r.version},
-                        {"commit", r.commit},
-                        {"command", r.command},
-                        {"grid", r.grid},
+                        {"commit", s.run.commit},
+                        {"command", s.command},
+                        {"grid", s.grid},
                         {"machine", r.machine},
-                        {"repeat", r.repeat},
-                        {"bytes_per_second", r.bytes_per_second},
-                        {"bytes_source", r.bytes_source},
+                        {"repeat", s.run.repeat},
+                        {"bytes_per_second", r.ceilings.bytes_per_second},
+                        {"bytes_source", r.ceilings.bytes_source},
                         {"rows", nlohmann::json::array()}};
   for (const StepRow& row : r.rows) out["rows"].push_back(to_json(r, row));
   return out;
 }
 
 void print_steps(const StepReport& r) {
-  fmt::print("{}, sluice {} ({}), {}, {}\n", r.machine.value("name", "?"), r.version, r.commit,
-             r.op, r.date);
-  Table table({"<H/HV", "B", "T", "<state", "<writes", "us", "min", "p90", "GB/s", "floor us",
-               "of copy", "host us", "<best peer", "peer us", "x peer", "goal", "<kernel"});
-  for (const StepRow& row : r.rows) {
-    const StepCell& c = row.cell;
-    if (!row.failure.empty()) continue;
-    const bool has_peer = !row.peers.empty();
-    table.add({fmt::format("{}/{}", c.H, c.HV), std::to_string(c.B), std::to_string(c.T),
-               c.state + (c.vk ? " [V,K]" : "") + (c.packed ? " packed" : ""), writes_of(c),
-               text_of(row.us, 2), text_of(row.us_min, 2), text_of(row.us_p90, 2),
-               text_of(row.gb_per_s(), 0), text_of(row.floor_us, 2),
-               text_of(100 * row.share(), 0) + "%", text_of(row.host_us, 2),
-               has_peer ? row.peers.front().peer : "-",
-               has_peer ? text_of(row.peers.front().us, 2) : "-", text_of(row.ratio(), 2),
-               c.goal_us > 0 ? text_of(c.goal_us, 1) : "-", row.kernel});
-  }
-  table.print();
-  for (const StepRow& row : r.rows) {
-    if (row.failure.empty()) continue;
-    fmt::print("{}/{} B {} T {} {}: {}\n", row.cell.H, row.cell.HV, row.cell.B, row.cell.T,
-               row.cell.state, row.failure);
-  }
+  const nlohmann::json record = to_json(r);
+  fmt::print("{}, sluice {} ({}), {}, {}\n", r.machine.value("name", "?"), r.version,
+             r.settings.run.commit, record["op"].get<std::string>(), r.date);
+  const auto state = [](const nlohmann::json& row) {
+    return row["state"].get<std::string>() + (row["vk"] ? " [V,K]" : "") +
+           (row["packed"] ? " packed" : "");
+  };
+  const auto of_copy = [](const nlohmann::json& row) {
+    return text_of(100 * number_in(row, "share_of_copy"), 0) + "%";
+  };
+  const std::vector<Column> columns = {{"<H/HV", heads().text},
+                                       number("B", "B", 0),
+                                       number("T", "T", 0),
+                                       {"<state", state},
+                                       word("<writes", "writes"),
+                                       number("us", "us", 2),
+                                       number("min", "us_min", 2),
+                                       number("p90", "us_p90", 2),
+                                       number("GB/s", "gb_per_s", 0),
+                                       number("floor us", "floor_us", 2),
+                                       {"of copy", of_copy},
+                                       number("host us", "host_us", 2),
+                                       {"<best peer", best_peer},
+                                       peer_time("peer us", "us", 2),
+                                       number("x peer", "ratio_to_best_peer", 2),
+                                       number("goal", "goal_us", 1),
+                                       kernel()};
+  print_results(columns, record["rows"], [](const nlohmann::json& row) {
+    return fmt::format("{} B {} T {} {}", heads().text(row), row["B"].get<int64_t>(),
+                       row["T"].get<int64_t>(), row["state"].get<std::string>());
+  });
   for (const StepRow& row : r.rows) {
     if (row.cell.ring == 0 || !row.failure.empty()) continue;
     const nlohmann::json ring = ring_of(r, row);
-    const auto text = [&](const char* key, int digits) {
-      return ring[key].is_null() ? "-" : text_of(ring[key].get<double>(), digits);
-    };
     fmt::print(
         "ring, B {} T {} {}, entries {}: {} GB less than states of every token, {} us less, "
         "{} of a plain step\n",
-        row.cell.B, row.cell.T, row.cell.state, row.cell.entry, text("saved_gb", 3),
-        text("saved_us", 2), text("us_over_plain_step", 2));
+        row.cell.B, row.cell.T, row.cell.state, row.cell.entry,
+        text_of(number_in(ring, "saved_gb"), 3), text_of(number_in(ring, "saved_us"), 2),
+        text_of(number_in(ring, "us_over_plain_step"), 2));
   }
   fmt::print(
-      "us: one launch, median of {} of a graph whose launches each have states of their "
-      "own "
+      "us: one launch, median of {} of a graph whose launches each have states of their own "
       "(cold); least; 9th decile.\nfloor: bytes at {:.0f} GB/s ({}). host us: until a call "
       "returns. Peers: measured or published elsewhere,\nnot in this run "
       "(benchmarks/peers/README.md).\n",
-      counted(r.repeat, "replay"), r.bytes_per_second * 1e-9, r.bytes_source);
+      counted(r.settings.run.repeat, "replay"), r.ceilings.bytes_per_second * 1e-9,
+      r.ceilings.bytes_source);
 }
 
 }  // namespace sluice::tools

@@ -4,13 +4,13 @@
 #ifndef SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
 #define SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "sluice/sluice.hpp"
 #include "tools/bench/machine.hpp"
+#include "tools/bench/peers.hpp"
 
 namespace sluice::tools {
 
@@ -61,60 +61,51 @@ struct StepPeer {
   double us = 0;
 };
 /// The rows of benchmarks/peers/decode_h200.csv; throws std::runtime_error that names a wrong line.
-std::vector<StepPeer> parse_step_peers(const std::string& text);
-/// The file, compiled in.
-const char* embedded_step_peers();
+std::vector<StepPeer> parse_step_peers(const PeerTable& table);
 
 /// The cells of a grid: "marks", "full" or "kda".
 std::vector<StepCell> step_grid(const std::string& grid, bool layer);
 
-/// One cell. What is not known is NaN.
+/// One cell. What is not known is kUnknown.
 struct StepRow {
   StepCell cell;
   std::string kernel, failure;  ///< failure: why the rest is missing, else empty
-  double us = std::numeric_limits<double>::quiet_NaN(), us_min = us, us_p90 = us;
-  double host_us = us;   ///< until an enqueued call returns
-  int64_t launches = 0;  ///< in the graph, each on states of its own
-  double bytes = 0, floor_us = us;
+  double us = kUnknown, us_min = kUnknown, us_p90 = kUnknown;
+  double host_us = kUnknown;  ///< until an enqueued call returns
+  int64_t launches = 0;       ///< in the graph, each on states of its own
+  double bytes = 0, floor_us = kUnknown;
   std::vector<StepPeer> peers;  ///< fastest first
-
-  double gb_per_s() const { return 1e-3 * bytes / us; }
-  double share() const { return floor_us / us; }
-  double ratio() const {
-    return peers.empty() ? std::numeric_limits<double>::quiet_NaN() : peers.front().us / us;
-  }
 };
 
-struct StepReport;
+struct StepSettings {
+  RunOptions run{.repeat = 50};
+  std::string grid = "marks", command;
+  StepCell cell{.H = 0};  ///< what the lists below do not say; H 0: HV / 2
+  std::vector<int64_t> HV, B, T;
+  std::vector<std::string> states, layouts = {"kv"};
+};
+
+/// The cells asked for, one layout of states after the other.
+std::vector<StepCell> step_cells(const StepSettings& settings);
+/// What others take for a cell, fastest first.
+std::vector<StepPeer> step_peers_of(const StepCell& cell);
+
+struct StepReport {
+  StepSettings settings;
+  std::string date, version;
+  nlohmann::json machine;
+  Ceilings ceilings;
+  std::vector<StepRow> rows;
+};
+
 /// The row of the same run that does without the ring: of T tokens with a state each, or of one
 /// plain token; null if it was not measured.
 const StepRow* row_without_ring(const StepReport& report, const StepCell& cell, int64_t T);
-
-struct StepReport {
-  std::string date, version, commit, command, grid, op;
-  nlohmann::json machine;
-  int repeat = 0;
-  double bytes_per_second = 0;
-  std::string bytes_source;
-  std::vector<StepRow> rows;
-};
 
 /// The record of a run, schema "sluice.bench.step/1" (docs/kernels/decode.md); unknown is null.
 nlohmann::json to_json(const StepReport& report);
 /// The table and what its columns mean, to stdout.
 void print_steps(const StepReport& report);
-
-struct StepSettings {
-  bool layer = false;
-  std::string grid = "marks", commit = "unknown", command, json;
-  std::vector<int64_t> HV, B, T;
-  std::vector<std::string> states, layouts = {"kv"};
-  int64_t H = 0, K = 128, V = 128;
-  bool per_token = false, key_gates = false, packed = false;
-  int64_t ring = 0;
-  std::string entry = "fp32";
-  int repeat = 50;
-};
 
 /// Times the cells asked for on a GPU that is warm, with a progress bar.
 StepReport measure_steps(Machine& machine, const StepSettings& settings);
