@@ -5,10 +5,10 @@
 
 #include <memory>
 
+#include "tools/case_settings.hpp"
 #include "tools/commands.hpp"
 #include "tools/execute.hpp"
 #include "tools/judge.hpp"
-#include "tools/self_check.hpp"
 #include "tools/terminal.hpp"
 
 namespace sluice::tools {
@@ -96,7 +96,7 @@ int report(const Tally& tally, const VerifySettings& settings) {
 int verify_drawn(const VerifySettings& settings) {
   if (!settings.against.empty()) return fail("--against needs the case files that it answers");
   CasesInMemory cases;
-  Status status = self_check_cases(&cases);
+  Status status = make_suite("self-check", &cases);
   Tally tally;
   for (size_t i = 0; status.ok() && i < cases.file.cases.size(); ++i) {
     const io::Case& c = cases.file.cases[i];
