@@ -12,8 +12,8 @@
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma.cuh"
-#include "cuda/tile/descriptor.hpp"
 #include "cuda/tile/number.cuh"
+#include "cuda/tile/swizzle.hpp"
 #include "cuda/tile/tensor_map.h"
 #include "small_wrappers.h"
 

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "check/generate.hpp"
-#include "cuda/device/segment_order.hpp"
+#include "cuda/device/segments.hpp"
 #include "emulated_backend.hpp"
 
 namespace sluice::cuda {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check/generate.hpp"
-#include "cuda/device/segment_order.hpp"
+#include "cuda/device/segments.hpp"
 
 namespace sluice::cuda::device {
 namespace {

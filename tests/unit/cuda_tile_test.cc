@@ -7,7 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "cuda/tile/descriptor.hpp"
 #include "cuda/tile/recent_maps.hpp"
 #include "cuda/tile/swizzle.hpp"
 #include "cuda/tile/token_map.hpp"

@@ -6,7 +6,6 @@
 #include "core/problem.hpp"
 #include "cuda/device/prefill_params.h"
 #include "cuda/device/stage_params.h"
-#include "cuda/device/stage_shapes.h"
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/stages/launch.h"

@@ -5,7 +5,7 @@
 #define SLUICE_CUDA_DEVICE_PLAIN_PRODUCTS_CUH_
 
 #include "cuda/device/chunk_numbers.cuh"
-#include "cuda/device/stage_shapes.h"
+#include "cuda/device/stage_params.h"
 
 namespace sluice::cuda::device {
 

@@ -4,7 +4,7 @@
 #ifndef SLUICE_CUDA_DEVICE_ROW_COPIES_CUH_
 #define SLUICE_CUDA_DEVICE_ROW_COPIES_CUH_
 
-#include "cuda/device/stage_shapes.h"
+#include "cuda/device/stage_params.h"
 #include "cuda/device/tile_rows.cuh"
 
 namespace sluice::cuda::device {

@@ -6,7 +6,7 @@
 
 #include "cuda/device/load.cuh"
 #include "cuda/device/prefill_params.h"
-#include "cuda/device/segment_order.hpp"
+#include "cuda/device/segments.hpp"
 
 namespace sluice::cuda::device {
 

@@ -4,9 +4,9 @@
 #define SLUICE_CUDA_TILE_SHARED_TILE_CUH_
 
 #include "cuda/ptx/barrier.cuh"
-#include "cuda/tile/descriptor.hpp"
 #include "cuda/tile/lanes.cuh"
 #include "cuda/tile/number.cuh"
+#include "cuda/tile/swizzle.hpp"
 
 namespace sluice::cuda::tile {
 

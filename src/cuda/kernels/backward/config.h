@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cuda/device/stage_shapes.h"
+#include "cuda/device/stage_params.h"
 
 namespace sluice::cuda::backward {
 

@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_STAGES_CONFIG_H_
 
-#include "cuda/device/stage_shapes.h"
+#include "cuda/device/stage_params.h"
 
 namespace sluice::cuda::stages {
 
