@@ -8,7 +8,7 @@
 
 #include "core/backend.hpp"
 #include "cuda/catalogues.h"
-#include "cuda/kernels/conv1d/instances.cuh"
+#include "cuda/kernels/conv1d/blocks.cuh"
 #include "cuda/kernels/gated_norm/forward_rows.cuh"
 #include "cuda/machine.h"
 #include "emulated_backend.hpp"

@@ -11,6 +11,15 @@ namespace {
 
 using core::CausalConvBackwardProblem, core::CausalConvProblem, core::Plan, core::present;
 
+conv1d::TokenChannels token_channels(const core::Tensor& t) noexcept {
+  return {t.data, t.stride[0], t.stride[1], t.stride[2], t.stride[3], number_type(t.dtype)};
+}
+
+conv1d::ConvPool conv_pool(const core::Tensor& t) noexcept {
+  if (!present(t)) return {};
+  return {t.data, t.shape[0], t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
+}
+
 void lower_state(const sluice_conv_state_io& state, conv1d::ConvParams* out) noexcept {
   out->initial = conv_pool(state.initial);
   out->final = conv_pool(state.final);
@@ -113,15 +122,6 @@ constexpr Kernel<CausalConvBackwardProblem> kGradientCatalogue[] = {
 
 }  // namespace
 
-conv1d::TokenChannels token_channels(const core::Tensor& t) noexcept {
-  return {t.data, t.stride[0], t.stride[1], t.stride[2], t.stride[3], number_type(t.dtype)};
-}
-
-conv1d::ConvPool conv_pool(const core::Tensor& t) noexcept {
-  if (!present(t)) return {};
-  return {t.data, t.shape[0], t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
-}
-
 void lower_conv(const CausalConvProblem* problems, int parts, conv1d::ConvParams* out) noexcept {
   const CausalConvProblem& first = problems[0];
   *out = {};
@@ -131,9 +131,7 @@ void lower_conv(const CausalConvProblem* problems, int parts, conv1d::ConvParams
     out->part[i] = {token_channels(part.x), token_channels(part.out), out->D, part.C};
     out->D += part.G * part.C;
   }
-  out->weight = first.weight.data;
-  out->weight_stride = first.weight.stride[0];
-  out->weight_number = number_type(first.weight.dtype);
+  out->weight = vector_of(first.weight);
   out->bias = vector_of(first.bias);
   out->silu = first.activation == SLUICE_ACTIVATION_SILU;
   out->cu_seqlens = indices_of(first.rows.cu_seqlens);
@@ -146,7 +144,7 @@ void lower_conv(const CausalConvProblem* problems, int parts, conv1d::ConvParams
   out->L = static_cast<int32_t>(first.L);
 }
 
-void launch_convs(const CausalConvProblem* problems, int at_once, uint8_t* row_kinds,
+void launch_convs(const CausalConvProblem* problems, int at_once, device::RowKind* row_kinds,
                   Launcher& launcher) noexcept {
   for (int i = 0; i < 3 && launcher.ok(); i += at_once) {
     conv1d::PlannedConv conv;

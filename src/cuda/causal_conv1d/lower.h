@@ -14,11 +14,8 @@ void lower_conv(const core::CausalConvProblem* problems, int parts,
                 conv1d::ConvParams* out) noexcept;
 /// Plans and launches the three convolutions of a layer, `at_once` of them (1 or 3) as one.
 /// @param row_kinds what rows are, for the norm; may be null
-void launch_convs(const core::CausalConvProblem* problems, int at_once, uint8_t* row_kinds,
+void launch_convs(const core::CausalConvProblem* problems, int at_once, device::RowKind* row_kinds,
                   Launcher& launcher) noexcept;
-/// Rows [B,T,G,C], and states [N,D,L].
-conv1d::TokenChannels token_channels(const core::Tensor& tensor) noexcept;
-conv1d::ConvPool conv_pool(const core::Tensor& tensor) noexcept;
 
 }  // namespace sluice::cuda
 

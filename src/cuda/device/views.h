@@ -16,6 +16,12 @@ enum class Number : int32_t { kFloat32, kBfloat16, kFloat16 };
 enum class GateForm : int32_t { kNone, kLog, kLinear, kRaw };
 enum class BetaForm : int32_t { kNone, kValue, kLogit };
 
+/// How a kernel of gradients moves numbers: of any form one by one, or packs of one 16-bit type.
+enum class GradientForm { kAny, kBfloat16, kFloat16 };
+
+/// What a row of tokens is, for whoever comes after the convolution of a layer.
+enum class RowKind : uint8_t { kNobodys, kLive, kPadding };
+
 /// A scalar per token and value head; value head h is (h / r, h % r).
 struct TokenScalar {
   const void* data;                                             ///< [B,T,HV/r,r], may be null

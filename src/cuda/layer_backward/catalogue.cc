@@ -55,10 +55,10 @@ struct LayerGradients {
   core::DeltaRuleProblem rule;  ///< the forward call
   core::ChunkBackwardProblem delta;
   core::GatedNormBackwardProblem norm;
-  bool runs_rule;                ///< the core output is not given
-  uint8_t* row_kinds = nullptr;  ///< null: all rows are live
-  void* rest = nullptr;          ///< the workspace of a part
-  size_t bytes;                  ///< of the workspace, up to that
+  bool runs_rule;                        ///< the core output is not given
+  device::RowKind* row_kinds = nullptr;  ///< null: all rows are live
+  void* rest = nullptr;                  ///< the workspace of a part
+  size_t bytes;                          ///< of the workspace, up to that
 
   LayerGradients(const LayerBackwardProblem& problem, const LayerBackwardChoice& choice,
                  void* base) noexcept
@@ -83,7 +83,7 @@ struct LayerGradients {
       rule.o = take_view(layout, device, choice.core, {B, T, p.HV, p.V});
       norm.forward.x = reshaped(rule.o, {B, T, p.HV / p.r, p.r, p.V});
     }
-    if (present(p.rows.cu_seqlens)) row_kinds = layout.take<uint8_t>(B * T);
+    if (present(p.rows.cu_seqlens)) row_kinds = layout.take<device::RowKind>(B * T);
     place_convs(problem, gradients);
     bytes = layout.bytes();
     rest = layout.take(0);

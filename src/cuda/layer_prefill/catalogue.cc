@@ -36,8 +36,8 @@ struct LayerParts {
   core::CausalConvProblem conv[3];
   DeltaRuleProblem delta;
   core::GatedNormProblem norm;
-  Tensor core_copy{};            ///< where the norm also writes its input; absent where it is there
-  uint8_t* row_kinds = nullptr;  ///< null: all rows are live
+  Tensor core_copy{};  ///< where the norm also writes its input; absent where it is there
+  device::RowKind* row_kinds = nullptr;  ///< null: all rows are live
   void* delta_workspace = nullptr;
   size_t bytes;  ///< of the workspace, up to the delta rule's
 
@@ -62,7 +62,7 @@ struct LayerParts {
       norm.x = reshaped(delta.o, {B, T, delta.HV / delta.r, delta.r, delta.V});
     }
     if (present(delta.rows.cu_seqlens) || present(delta.state.read_slots)) {
-      row_kinds = layout.take<uint8_t>(B * T);
+      row_kinds = layout.take<device::RowKind>(B * T);
     }
     bytes = layout.bytes();
     delta_workspace = layout.take(0);

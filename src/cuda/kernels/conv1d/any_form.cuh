@@ -54,16 +54,12 @@ struct Channel {
     }
     if (slots.read < 0) return 0.0f;
     const ConvPool& pool = p.initial;
-    return device::load_written(pool.data, element(pool, slots.read, history_column(-t)),
+    return device::load_written(pool.data, element_of(pool, slots.read, d, history_column(-t)),
                                 pool.number);
-  }
-  __device__ __forceinline__ int64_t element(const ConvPool& pool, int64_t slot,
-                                             int64_t column) const {
-    return slot * pool.slot_stride + d * pool.channel_stride + column * pool.column_stride;
   }
   /// Whether a window of drafted tokens is shifted. An empty sequence passes its whole state on.
   __device__ __forceinline__ bool speculative() const {
-    return p.num_accepted.data != nullptr && tokens > 0;
+    return !p.ring && p.num_accepted.data != nullptr && tokens > 0;
   }
   __device__ __forceinline__ int64_t ring_column(int64_t t) const {
     const int64_t position = device::load_index(p.ring_position, n) + t;
@@ -104,8 +100,7 @@ __device__ __forceinline__ void convolve_tokens(const Channel& c, const Taps<1>&
       float y[1];
       window[j % 4][0] = ahead[j];
       load(j, j + kRowsAhead < left);
-      convolve(c.p, taps, window[(j + 1) % 4], window[(j + 2) % 4], window[(j + 3) % 4],
-               window[j % 4], y);
+      convolve(c.p, taps, window, j % 4, y);
       device::store_number(out.data, out_at, out.number, padding ? 0.0f : y[0]);
       out_at += out.token_stride;
     }
@@ -129,7 +124,7 @@ __device__ __forceinline__ void write_state(const Channel& c) {
   // Old columns of a ring in place are where they belong.
   for (int64_t t = p.ring && in_place ? max(first, int64_t{0}) : first; t < end; ++t) {
     const int64_t column = p.ring ? c.ring_column(t) : t - first;
-    device::store_number(pool.data, c.element(pool, c.slots.write, column), pool.number,
+    device::store_number(pool.data, element_of(pool, c.slots.write, c.d, column), pool.number,
                          c.input(t));
   }
 }
@@ -163,7 +158,8 @@ __device__ __forceinline__ void tile_item(const ConvParams& p, int64_t tile, int
     const Channel c(p, batch, span, d);
     const int64_t from = max(first + row - span.begin, static_cast<int64_t>(p.W - 1));
     const auto tokens = static_cast<int>(first + end - span.begin - from);
-    if (kind != kNobodys) convolve_tokens(c, taps, from, tokens, kind == kPadding);
+    if (kind != RowKind::kNobodys)
+      convolve_tokens(c, taps, from, tokens, kind == RowKind::kPadding);
     row = end;
   }
 }

@@ -1,7 +1,7 @@
 // Convolves in the form that models have, channel-last or channel-first: a thread has four
 // neighbouring channels of eight tokens, all of its loads in flight at once, and nothing that it
 // runs is a loop. Layouts differ in what a pack of memory is: channels of a token, or tokens of a
-// channel, which are turned in registers.
+// channel, which are turned in registers. Lists the instances of all kernels.
 //
 // WHY beside any_form.cuh: short prefills are bound by code that is fetched as it runs and by what
 // follows the loads one after another. Grids have three dimensions instead of divisions, and blocks
@@ -11,7 +11,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_BLOCKS_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_BLOCKS_CUH_
 
-#include "cuda/device/follow.cuh"
+#include "cuda/kernels/conv1d/any_form.cuh"
 #include "cuda/kernels/conv1d/pairs.cuh"
 
 namespace sluice::cuda::conv1d {
@@ -243,7 +243,7 @@ __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_
 #pragma unroll
   for (int t = 0; t < kBefore; ++t) {
     if (t >= tokens) break;
-    convolve<true>(p, taps, inputs[t], inputs[t + 1], inputs[t + 2], inputs[t + 3], y);
+    convolve<true>(p, taps, inputs, t + kBefore, y);
     at.store_pair(t, padding ? 0 : Pack::joined(y));
   }
   const bool in_place = slots.read == slots.write && p.initial.data == p.final.data;
@@ -258,20 +258,17 @@ template <class Pack, class Layout>
 __device__ __forceinline__ void convolve_block(const ConvParams& p, const Taps<2> (&taps)[2],
                                                const BlockInputs& row, const StoredRows& rows,
                                                Layout& to) {
-  float window[kMaxWidth][2][2];  // row t in window[t % kMaxWidth]
+  float window[2][kMaxWidth][2];  // of two channels each; row t in place t % kMaxWidth
   BlockOutputs out;
 #pragma unroll
   for (int j = 0; j < kMaxWidth - 1 + kThreadTokens; ++j) {
-    Pack::unpack_word(row[j].x, window[j % 4][0]);
-    Pack::unpack_word(row[j].y, window[j % 4][1]);
+    Pack::unpack_word(row[j].x, window[0][j % kMaxWidth]);
+    Pack::unpack_word(row[j].y, window[1][j % kMaxWidth]);
     const int t = j - (kMaxWidth - 1);
     if (t < 0) continue;
     float y[2][2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      convolve<true>(p, taps[i], window[(j + 1) % 4][i], window[(j + 2) % 4][i],
-                     window[(j + 3) % 4][i], window[j % 4][i], y[i]);
-    }
+    for (int i = 0; i < 2; ++i) convolve<true>(p, taps[i], window[i], j % kMaxWidth, y[i]);
     out[t] = {Pack::joined(y[0]), Pack::joined(y[1])};
   }
   to.store_rows(rows, out);
@@ -304,6 +301,38 @@ __global__ void __launch_bounds__(kThreads,
   const HeadPlace head = Layout::head(p);
   const int64_t n = p.cu_seqlens.data == nullptr ? blockIdx.z : head.n;
   if (head.d < p.D) pair_head<Numbers, Layout>(p, n, head.d);
+}
+
+/// By Instance.
+template <class Numbers>
+inline constexpr ConvKernel kKernels[kInstances] = {
+    block_kernel<Numbers, TokensInPacks>,
+    block_kernel<Numbers, ChannelsInPacks<false>>,
+    block_kernel<Numbers, ChannelsInPacks<true>>,
+    update_kernel<Numbers, RingState, true>,
+    update_kernel<Numbers, PairState<3, false>, false>,
+    update_kernel<Numbers, PairState<4, false>, false>,
+    update_kernel<Numbers, PairState<3, true>, false>,
+    update_kernel<Numbers, PairState<4, true>, false>,
+    update_kernel<Numbers, PairState<3, false>, true>,
+    update_kernel<Numbers, PairState<4, false>, true>,
+    update_kernel<Numbers, PairState<3, true>, true>,
+    update_kernel<Numbers, PairState<4, true>, true>};
+
+using Instances = ConvKernel[kInstances];
+
+/// Of inputs in bfloat16 with weights of that type and in float32, then of inputs in float16.
+inline constexpr const Instances* kTypes[] = {&kKernels<PairNumbers<device::BfloatPack, false>>,
+                                              &kKernels<PairNumbers<device::BfloatPack, true>>,
+                                              &kKernels<PairNumbers<device::HalfPack, false>>,
+                                              &kKernels<PairNumbers<device::HalfPack, true>>};
+
+inline ConvKernel kernel_of(const PlannedConv& conv) noexcept {
+  if (conv.form == Form::kAny) return any_form_kernel;
+  const ConvParams& p = conv.params;
+  const int inputs = p.part[0].x.number == Number::kBfloat16 ? 0 : 2;
+  const int weights = p.weight.number == Number::kFloat32 ? 1 : 0;
+  return (*kTypes[inputs + weights])[conv.instance];
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -80,15 +80,8 @@ class Lane {
         f_(params.forward),
         channel_(channel),
         group_(channel / f_.part[0].C),
-        inside_(channel % f_.part[0].C) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const Taps<1> one = load_taps(f_, channel + i);
-#pragma unroll
-      for (int w = 0; w < kMaxWidth; ++w) taps_.tap[w][i] = one.tap[w][0];
-      taps_.bias[i] = one.bias[0];
-    }
-  }
+        inside_(channel % f_.part[0].C),
+        taps_(load_taps<kCount>(f_, channel)) {}
 
   /// Gradients of tokens begin .. end - 1 of a sequence, negative ones being columns of its state,
   /// and sums over those that are none.
@@ -150,18 +143,14 @@ class Lane {
            inside_ * t.channel_stride;
   }
 
-  __device__ __forceinline__ int64_t element_of(const ConvPool& pool, int64_t column, int i) const {
-    return span_.n * pool.slot_stride + (channel_ + i) * pool.channel_stride +
-           column * pool.column_stride;
-  }
-
+  /// Into `out`, which is zeros: what a column holds, or nothing where there is no state.
   __device__ __forceinline__ void load_state(const ConvPool& pool, int64_t column,
                                              float (&out)[kCount]) const {
-    clear(out);
     if (pool.data == nullptr) return;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      out[i] = device::load_number(pool.data, element_of(pool, column, i), pool.number);
+      const int64_t element = element_of(pool, span_.n, channel_ + i, column);
+      out[i] = device::load_number(pool.data, element, pool.number);
     }
   }
 
@@ -169,7 +158,8 @@ class Lane {
     const ConvPool& pool = p_.dinitial;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      device::store_number(pool.data, element_of(pool, column, i), pool.number, x[i]);
+      const int64_t element = element_of(pool, span_.n, channel_ + i, column);
+      device::store_number(pool.data, element, pool.number, x[i]);
     }
   }
 
@@ -354,10 +344,10 @@ inline __global__ void __launch_bounds__(device::kSumThreads)
                       });
 }
 
-/// By GradientForm.
-inline constexpr ConvGradientKernel kGradientKernels[] = {slab_kernel<AnyNumbers>,
-                                                          slab_kernel<Packs<Number::kBfloat16>>,
-                                                          slab_kernel<Packs<Number::kFloat16>>};
+/// By GradientForm, and that of sums.
+inline constexpr ConvGradientKernel kGradientKernels[] = {
+    slab_kernel<AnyNumbers>, slab_kernel<Packs<Number::kBfloat16>>,
+    slab_kernel<Packs<Number::kFloat16>>, sums_kernel};
 
 }  // namespace sluice::cuda::conv1d
 

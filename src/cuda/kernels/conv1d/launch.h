@@ -9,7 +9,8 @@
 
 namespace sluice::cuda::conv1d {
 
-using device::HeadScalar, device::IndexVector, device::Number;
+using device::GradientForm, device::HeadScalar, device::IndexVector, device::Number,
+    device::RowKind;
 
 inline constexpr int kMaxWidth = 4;
 inline constexpr int kThreads = 128, kWarps = kThreads / 32;
@@ -44,17 +45,12 @@ enum class StateOrder : int32_t {
   kColumnsInside    ///< a channel's columns are neighbours: [slots,D,L]; L is 3 or 4, no ring
 };
 
-/// What a row of tokens is, for whoever comes after the convolution.
-enum RowKind : uint8_t { kNobodys = 0, kLive = 1, kPadding = 2 };
-
 /// Arguments of the convolution kernels.
 struct ConvParams {
   ChannelPart part[3];
   int32_t parts;
-  const void* weight;  ///< [D,W]
-  int64_t weight_stride;
-  Number weight_number;
   bool ring, silu;
+  HeadScalar weight;                 ///< [D,W], weights of a channel side by side
   HeadScalar bias;                   ///< [D], data may be null
   ConvPool initial, final;           ///< may be one memory
   IndexVector cu_seqlens;            ///< [N+1]; null: sequence n is batch entry n
@@ -68,7 +64,7 @@ struct ConvParams {
   int64_t B, T, N, D;
   int64_t max_tokens;  ///< of one sequence; longer ones are cut
   int32_t W, L;
-  uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
+  RowKind* row_kinds;  ///< [B,T] out, may be null
   // Of the launch:
   StateOrder state_order;
   int64_t heads;          ///< of the block kernel: rows of CTAs
@@ -88,7 +84,7 @@ enum class Form {
   kUpdate,        ///< likewise, one token of each sequence
 };
 
-/// An instance of a 16-bit type: an index of kKernels (instances.cuh).
+/// An instance of a 16-bit type: an index of kKernels (blocks.cuh).
 enum Instance {
   kChannelFirstBlocks,
   kChannelLastBlocks,
@@ -133,9 +129,6 @@ struct ConvGradientParams {
 };
 
 using ConvGradientKernel = void (*)(ConvGradientParams);
-
-/// How a thread moves numbers: a channel of any form, or packs of one 16-bit type.
-enum class GradientForm { kAny, kBfloat16, kFloat16 };
 
 /// Lowered parameters, and what plan_launch() makes of them.
 struct PlannedGradients {

@@ -75,7 +75,7 @@ template <class Pack, bool kFloat>
 class PairWeights {
  public:
   __device__ __forceinline__ PairWeights(const ConvParams& p, int64_t d) {
-    const auto* at = static_cast<const char*>(p.weight) + (kFloat ? 16 : 8) * d;
+    const auto* at = static_cast<const char*>(p.weight.data) + (kFloat ? 16 : 8) * d;
     first_ = __ldg(reinterpret_cast<const uint4*>(at));
     if (kFloat) second_ = __ldg(reinterpret_cast<const uint4*>(at) + 1);
     if (p.bias.data == nullptr) return;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   float input[kMaxWidth][2], sum[2];
 #pragma unroll
   for (int i = 0; i < kMaxWidth; ++i) Pack::unpack_word(c.word[i], input[i]);
-  convolve(p, weights.taps(), input[0], input[1], input[2], input[3], sum);
+  convolve(p, weights.taps(), input, kMaxWidth - 1, sum);
   *reinterpret_cast<uint32_t*>(out) = Pack::joined(sum);
 }
 

@@ -69,12 +69,12 @@ StateOrder state_order_of(const ConvParams& p) noexcept {
 /// What models have: weights and bias in x's type or both in float32, W = 4, and no state, or three or
 /// four columns in an order that pairs of channels are moved in.
 bool in_form_of_models(const ConvParams& p) noexcept {
-  const Number weights = p.weight_number;
+  const Number weights = p.weight.number;
   const bool bias_fits = p.bias.data == nullptr ||
                          (p.bias.number == weights && p.bias.stride == 1 && aligned(p.bias.data));
   const bool no_state = p.initial.data == nullptr && p.final.data == nullptr;
-  return p.W == kMaxWidth && p.weight_stride == kMaxWidth &&
-         (weights == p.part[0].x.number || weights == Number::kFloat32) && aligned(p.weight) &&
+  return p.W == kMaxWidth && p.weight.stride == kMaxWidth &&
+         (weights == p.part[0].x.number || weights == Number::kFloat32) && aligned(p.weight.data) &&
          bias_fits && (no_state || (p.L >= 3 && p.L <= kMaxWidth)) &&
          p.state_order != StateOrder::kAny;
 }

@@ -64,7 +64,7 @@ __device__ __forceinline__ bool is_padding(const ConvParams& p, int64_t n) {
 
 /// What the rows of sequence n are.
 __device__ __forceinline__ RowKind kind_of(const ConvParams& p, int64_t n) {
-  return n < 0 ? kNobodys : is_padding(p, n) ? kPadding : kLive;
+  return n < 0 ? RowKind::kNobodys : is_padding(p, n) ? RowKind::kPadding : RowKind::kLive;
 }
 
 /// Slot of `initial` to start from, of `final` for the last state; -1: zeros, none.
@@ -102,6 +102,11 @@ __device__ __forceinline__ int64_t element_of(const TokenChannels& t, int64_t C,
                                               int64_t inside) {
   const int64_t group = inside / C;
   return batch * t.batch_stride + group * t.group_stride + (inside - group * C) * t.channel_stride;
+}
+
+__device__ __forceinline__ int64_t element_of(const ConvPool& pool, int64_t slot, int64_t d,
+                                              int64_t column) {
+  return slot * pool.slot_stride + d * pool.channel_stride + column * pool.column_stride;
 }
 
 /// A bit for each row of a block: rows of live sequences, and of padding, that are no head's. All are
@@ -144,7 +149,7 @@ __device__ __forceinline__ StoredRows stored_rows(const ConvParams& p, int64_t b
     const int from = min(max(begin + kMaxWidth - 1 - first, row), to);
     const RowKind kind = kind_of(p, span.n);
     const uint32_t bits = (1u << to) - (1u << from);
-    if (kind != kNobodys) (kind == kPadding ? rows.zero : rows.live) |= bits;
+    if (kind != RowKind::kNobodys) (kind == RowKind::kPadding ? rows.zero : rows.live) |= bits;
     if (marks && lane >= row && lane < to) p.row_kinds[batch * p.T + first + lane] = kind;
     row = to;
   }

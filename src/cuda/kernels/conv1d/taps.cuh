@@ -15,19 +15,24 @@ struct Taps {
   float tap[kMaxWidth][kCount], bias[kCount];
 };
 
-/// Of channel d, any width, type and stride.
-__device__ __forceinline__ Taps<1> load_taps(const ConvParams& p, int64_t d) {
-  Taps<1> taps{};
-  device::with_type(p.weight, p.weight_number, [&](const auto* weights) {
+/// Of channels from d on, any width, type and stride.
+template <int kCount = 1>
+__device__ __forceinline__ Taps<kCount> load_taps(const ConvParams& p, int64_t d) {
+  Taps<kCount> taps{};
+  device::with_type(p.weight.data, p.weight.number, [&](const auto* weights) {
     const int missing = kMaxWidth - p.W;
 #pragma unroll
-    for (int w = 0; w < kMaxWidth; ++w) {
+    for (int at = 0; at < kCount * kMaxWidth; ++at) {
+      const int i = at / kMaxWidth, w = at % kMaxWidth;
       if (w < missing) continue;
-      taps.tap[w][0] = device::to_float(__ldg(weights + d * p.weight_stride + w - missing));
+      taps.tap[w][i] = device::to_float(__ldg(weights + (d + i) * p.weight.stride + w - missing));
     }
   });
   if (p.bias.data == nullptr) return taps;
-  taps.bias[0] = device::load_number(p.bias.data, d * p.bias.stride, p.bias.number);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    taps.bias[i] = device::load_number(p.bias.data, (d + i) * p.bias.stride, p.bias.number);
+  }
   return taps;
 }
 
@@ -38,27 +43,25 @@ __device__ __forceinline__ void add_products(float (&sum)[kCount], const float (
   for (int i = 0; i < kCount; ++i) sum[i] = fmaf(tap[i], x[i], sum[i]);
 }
 
-template <int kCount>
-__device__ __forceinline__ void activate(float (&y)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = device::silu(y[i]);
-}
-
-/// y = act(bias + sum_w weight_w x_w) of inputs, oldest first. WHY the branches: a tap that is not
-/// there may meet NaN, and zero times NaN is NaN. Every path sums in this order: one set of bits.
+/// y = act(bias + sum_w weight_w x_w) of inputs, oldest first; `inputs` is a ring of rows, of which
+/// `newest` has the newest. WHY the branches: a tap that is not there may meet NaN, and zero times
+/// NaN is NaN. Every path sums in this order: one set of bits.
 /// @tparam kUsual W = 4 with SiLU is known
-template <bool kUsual = false, int kCount>
+template <bool kUsual = false, int kRows, int kCount>
 __device__ __forceinline__ void convolve(const ConvParams& p, const Taps<kCount>& taps,
-                                         const float (&x3)[kCount], const float (&x2)[kCount],
-                                         const float (&x1)[kCount], const float (&x0)[kCount],
+                                         const float (&inputs)[kRows][kCount], int newest,
                                          float (&y)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) y[i] = taps.bias[i];
-  if (kUsual || p.W > 3) add_products(y, taps.tap[0], x3);
-  if (kUsual || p.W > 2) add_products(y, taps.tap[1], x2);
-  add_products(y, taps.tap[2], x1);
-  add_products(y, taps.tap[3], x0);
-  if (kUsual || p.silu) activate(y);
+#pragma unroll
+  for (int age = kMaxWidth - 1; age >= 0; --age) {
+    const int row = (newest + kRows - age) % kRows;
+    const bool there = kUsual || age < 2 || age < p.W;
+    if (there) add_products(y, taps.tap[kMaxWidth - 1 - age], inputs[row]);
+  }
+  if (!kUsual && !p.silu) return;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) y[i] = device::silu(y[i]);
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -62,12 +62,11 @@ __device__ __forceinline__ void finish_row(const NormParams& p, const Pack<kType
 }
 
 /// A lane's place in a tensor: of a head's columns at a token.
-__device__ __forceinline__ char* place_at(const RowStrides& strides, const void* data,
-                                          uint32_t token, uint32_t head, uint32_t members,
-                                          int column) {
+__device__ __forceinline__ char* place_at(const RowStrides& strides, void* data, uint32_t token,
+                                          uint32_t head, uint32_t members, int column) {
   const uint32_t group = head / members, member = head - group * members;
   const int64_t bytes = token * strides.token + group * strides.group + member * strides.member;
-  return const_cast<char*>(static_cast<const char*>(data)) + bytes + column * 2;
+  return static_cast<char*>(data) + bytes + column * 2;
 }
 
 /// The weights of a lane's columns.
@@ -107,8 +106,8 @@ __global__ void __launch_bounds__(kThreads) one_axis_kernel(const __grid_constan
   const uint32_t row = blockIdx.x * (kThreads / kLanes) + threadIdx.x / kLanes;
   const auto column = static_cast<int>(threadIdx.x % kLanes) * kPack;
   const bool live = row < p.spaced.rows;  // WHY no return: all lanes of a warp take part in a sum
-  const auto at = [&](const void* data, const RowStrides& strides) {
-    return const_cast<char*>(static_cast<const char*>(data)) + row * strides.member + column * 2;
+  const auto at = [&](void* data, const RowStrides& strides) {
+    return static_cast<char*>(data) + row * strides.member + column * 2;
   };
   Pack<kType> x{}, z{};
   if (live) {
@@ -142,13 +141,13 @@ __global__ void __launch_bounds__(kThreads, 5)
   const char* z = place_at(s.z, p.z.data, first, head, s.members, column);
   char* out = place_at(s.out, p.out.data, first, head, s.members, column);
   Pack<kType> packed_x[kTokens] = {}, packed_z[kTokens] = {};
-  int kind[kTokens] = {};
+  RowKind kind[kTokens] = {};
   float sum[kTokens], weight[kPack];
 #pragma unroll
   for (uint32_t j = 0; j < kTokens; ++j) {
     if (j < count) {
       packed_x[j] = Pack<kType>::load_written(x), packed_z[j] = Pack<kType>::load_written(z);
-      kind[j] = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[first + j];
+      kind[j] = p.row_kinds == nullptr ? RowKind::kLive : p.row_kinds[first + j];
     }
     ptx::advance(x, s.x.token), ptx::advance(z, s.z.token);
   }
@@ -158,9 +157,9 @@ __global__ void __launch_bounds__(kThreads, 5)
   sum_over_group(sum, p.lanes);
 #pragma unroll
   for (int j = 0; j < kTokens; ++j) {
-    if (kind[j] != kNobodysRow) {
+    if (kind[j] != RowKind::kNobodys) {
       finish_row<false>(p, packed_x[j], packed_z[j], factor_of(p, sum[j]), weight,
-                        kind[j] == kLiveRow, out);
+                        kind[j] == RowKind::kLive, out);
     }
     ptx::advance(out, s.out.token);
   }
@@ -175,7 +174,7 @@ __device__ __forceinline__ void for_lane_columns(const NormParams& p, int lane,
   }
 }
 
-__device__ __forceinline__ void norm_row(const NormParams& p, const Place& place, int kind,
+__device__ __forceinline__ void norm_row(const NormParams& p, const Place& place, RowKind kind,
                                          int lane) {
   const int64_t x_at = place.in(p.x), z_at = place.in(p.z), out_at = place.in(p.out);
   float squares[1] = {};
@@ -192,7 +191,7 @@ __device__ __forceinline__ void norm_row(const NormParams& p, const Place& place
     }
     // WHY a choice: a padded row is zeros whatever z and the weights hold.
     float y = 0.0f;
-    if (kind == kLiveRow) {
+    if (kind == RowKind::kLive) {
       const float w = device::load_number(p.weight.data, j * p.weight.stride, p.weight.number);
       const float z = device::load_number(p.z.data, z_at + j, p.z.number);
       y = norm_output(p, norm_input(p, x), factor, w, z);
@@ -207,12 +206,12 @@ __global__ void __launch_bounds__(kThreads) any_form_kernel(const __grid_constan
   const int64_t step = int64_t{gridDim.x} * kWarps;
   for (int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; row < p.rows; row += step) {
     const Place place = place_of(p, row);
-    const int kind = kind_of(p, place);
-    if (kind != kNobodysRow) norm_row(p, place, kind, lane);
+    const RowKind kind = kind_of(p, place);
+    if (kind != RowKind::kNobodys) norm_row(p, place, kind, lane);
   }
 }
 
-/// Of a 16-bit type.
+/// Of a 16-bit type, by Form without the first; the last is of V = 256.
 template <Number kType>
 inline constexpr NormKernel kKernels[] = {token_rows_kernel<kType, 1>, token_rows_kernel<kType, 4>,
                                           one_axis_kernel<kType, 16>, one_axis_kernel<kType, 32>};
@@ -220,8 +219,8 @@ inline constexpr NormKernel kKernels[] = {token_rows_kernel<kType, 1>, token_row
 inline NormKernel kernel_of(const PlannedNorm& norm) noexcept {
   const NormParams& p = norm.params;
   if (norm.form == Form::kAny) return any_form_kernel;
-  const int at =
-      norm.form == Form::kOneAxis ? (p.V == 128 ? 2 : 3) : (norm.form == Form::kFourTokens ? 1 : 0);
+  const bool wide = norm.form == Form::kOneAxis && p.V == 256;
+  const int at = static_cast<int>(norm.form) - 1 + (wide ? 1 : 0);
   return p.x.number == Number::kBfloat16 ? kKernels<Number::kBfloat16>[at]
                                          : kKernels<Number::kFloat16>[at];
 }

@@ -92,7 +92,7 @@ __device__ __forceinline__ PackedRow<kType> load_row(const NormGradientParams& p
   const NormParams& f = p.forward;
   PackedRow<kType> row{place, {}, {}, {}, false};
   if (!inside) return row;
-  row.live = kind_of(f, place) == kLiveRow;
+  row.live = kind_of(f, place) == RowKind::kLive;
   if (!row.live) return row;
   row.x = device::Pack<kType>::load(pack_at(f.x, place, column));
   row.z = device::Pack<kType>::load(pack_at(f.z, place, column));
@@ -207,7 +207,7 @@ inline __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int64_t row = first; row < min(first + kGroupRows, p.forward.rows); ++row) {
     const Place place = place_of(p.forward, row);
-    if (kind_of(p.forward, place) == kLiveRow) any_row(p, place, lane, sums);
+    if (kind_of(p.forward, place) == RowKind::kLive) any_row(p, place, lane, sums);
   }
 }
 
@@ -223,9 +223,10 @@ inline __global__ void __launch_bounds__(device::kSumThreads)
                       });
 }
 
-/// By GradientForm.
+/// By GradientForm, and that of sums.
 inline constexpr NormGradientKernel kGradientKernels[] = {
-    any_gradient_kernel, packs_kernel<Number::kBfloat16>, packs_kernel<Number::kFloat16>};
+    any_gradient_kernel, packs_kernel<Number::kBfloat16>, packs_kernel<Number::kFloat16>,
+    sums_kernel};
 
 }  // namespace sluice::cuda::gated_norm
 

@@ -9,7 +9,7 @@
 
 namespace sluice::cuda::gated_norm {
 
-using device::HeadScalar, device::Number;
+using device::GradientForm, device::HeadScalar, device::Number, device::RowKind;
 
 inline constexpr int kThreads = 128, kWarps = kThreads / 32;
 inline constexpr int kPack = 8;           ///< elements a lane moves at once
@@ -41,7 +41,7 @@ struct NormParams {
   NormRows x, z, out;        ///< out may be the memory of x
   NormRows copy;             ///< a copy of x as it was read, data may be null: a layer's core_out
   HeadScalar weight;         ///< [V]
-  const uint8_t* row_kinds;  ///< conv1d::RowKind of [i0,i1], may be null: all rows are live
+  const RowKind* row_kinds;  ///< of [i0,i1], may be null: all rows are live
   int64_t row_kinds_stride;  ///< of i0
   int64_t shape[4];
   int64_t V;
@@ -86,9 +86,6 @@ struct NormGradientParams {
 };
 
 using NormGradientKernel = void (*)(NormGradientParams);
-
-/// How rows are moved: number by number, or packs of one 16-bit type.
-enum class GradientForm { kAny, kBfloat16, kFloat16 };
 
 /// Lowered parameters, and what plan_launch() makes of them.
 struct PlannedGradients {

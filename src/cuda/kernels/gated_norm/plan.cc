@@ -32,7 +32,7 @@ bool packed(const NormRows& rows) noexcept {
 /// Whether rows can be moved by packs: sizes, strides and addresses allow it.
 bool by_packs(const NormParams& p) noexcept {
   return p.V % kPack == 0 && p.V <= kPackedV && packed(p.x) && packed(p.z) && packed(p.out) &&
-         (p.copy.data == nullptr || packed(p.copy));
+         packed(p.copy);
 }
 
 struct Axis {
@@ -43,17 +43,6 @@ struct Axis {
 bool merge(const Axis& outer, const Axis& inner, Axis* out) noexcept {
   *out = {outer.extent * inner.extent, inner.extent == 1 ? outer.stride : inner.stride};
   return outer.extent == 1 || inner.extent == 1 || outer.stride == inner.extent * inner.stride;
-}
-
-/// The strides of a tensor as tokens and heads. *one_axis: also those of all its rows as one axis.
-bool spaced_strides(const NormParams& p, const NormRows& rows, RowStrides* out, Axis* all,
-                    bool* one_axis) noexcept {
-  const auto axis = [&](int i) { return Axis{p.shape[i], rows.stride[i]}; };
-  Axis tokens{}, heads{};
-  if (!merge(axis(0), axis(1), &tokens)) return false;
-  *one_axis = merge(axis(2), axis(3), &heads) && merge(tokens, heads, all) && *one_axis;
-  *out = {2 * tokens.stride, 2 * rows.stride[2], 2 * rows.stride[3]};
-  return true;
 }
 
 constexpr int64_t kSideBySide = 32;  ///< rows side by side where all rows are one axis
@@ -73,19 +62,20 @@ bool plan_spaced(NormParams* p, bool* one_axis) noexcept {
   w.rows = static_cast<uint32_t>(p->rows);
   const NormRows* const rows[] = {&p->x, &p->z, &p->out};
   RowStrides* const strides[] = {&w.x, &w.z, &w.out};
-  Axis all[3];
-  bool spaced = p->row_kinds == nullptr;
-  for (int i = 0; i < 3; ++i) {
-    if (!spaced_strides(*p, *rows[i], strides[i], &all[i], &spaced)) return false;
+  Axis tokens{}, heads{}, all[3];
+  *one_axis = p->row_kinds == nullptr;
+  for (int i = 0; i < 3; ++i) {  // tokens have to be one axis; heads and they may be
+    const auto axis = [&](int at) { return Axis{p->shape[at], rows[i]->stride[at]}; };
+    if (!merge(axis(0), axis(1), &tokens)) return false;
+    *one_axis = merge(axis(2), axis(3), &heads) && merge(tokens, heads, &all[i]) && *one_axis;
+    *strides[i] = {2 * tokens.stride, 2 * rows[i]->stride[2], 2 * rows[i]->stride[3]};
   }
   w.heads = static_cast<uint32_t>(p->shape[2] * p->shape[3]);
   w.members = static_cast<uint32_t>(p->shape[3]);
-  *one_axis = spaced;
-  if (spaced) {
-    const auto side = std::min(p->rows, kSideBySide);
-    w.heads = w.members = static_cast<uint32_t>(side);
-    for (int i = 0; i < 3; ++i) *strides[i] = {2 * side * all[i].stride, 0, 2 * all[i].stride};
-  }
+  if (!*one_axis) return true;
+  const auto side = std::min(p->rows, kSideBySide);
+  w.heads = w.members = static_cast<uint32_t>(side);
+  for (int i = 0; i < 3; ++i) *strides[i] = {2 * side * all[i].stride, 0, 2 * all[i].stride};
   return true;
 }
 

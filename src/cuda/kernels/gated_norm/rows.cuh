@@ -9,8 +9,6 @@
 
 namespace sluice::cuda::gated_norm {
 
-inline constexpr int kNobodysRow = 0, kLiveRow = 1;  ///< of conv1d::RowKind
-
 /// Indices of a row.
 struct Place {
   int64_t index[4];
@@ -36,8 +34,8 @@ __device__ __forceinline__ Place place_of(const NormParams& p, int64_t row) {
 }
 
 /// What the convolution said of the row's token; live where nothing was said.
-__device__ __forceinline__ int kind_of(const NormParams& p, const Place& place) {
-  if (p.row_kinds == nullptr) return kLiveRow;
+__device__ __forceinline__ RowKind kind_of(const NormParams& p, const Place& place) {
+  if (p.row_kinds == nullptr) return RowKind::kLive;
   return p.row_kinds[place.index[0] * p.row_kinds_stride + place.index[1]];
 }
 

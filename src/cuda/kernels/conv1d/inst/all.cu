@@ -1,6 +1,6 @@
 // Compiles, loads and launches the convolution kernels.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/conv1d/instances.cuh"
+#include "cuda/kernels/conv1d/blocks.cuh"
 
 namespace sluice::cuda::conv1d {
 

@@ -6,7 +6,6 @@ namespace sluice::cuda::conv1d {
 
 int load_gradient_kernels() noexcept {
   KernelLoader load;
-  load(sums_kernel);
   load(kGradientKernels);
   return load.error();
 }

@@ -6,7 +6,6 @@ namespace sluice::cuda::gated_norm {
 
 int load_gradient_kernels() noexcept {
   KernelLoader load;
-  load(sums_kernel);
   load(kGradientKernels);
   return load.error();
 }
