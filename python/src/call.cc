@@ -337,8 +337,8 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
   // PERF: asking for the size first checks all arguments twice, 0.4 us of a step. A call whose
   // workspace is too small has done nothing.
   int code = execute(entry, call, workspace, stream);
-  // WHY again and again: the number of threads may change between the answer and the call.
-  while (code == SLUICE_WORKSPACE_TOO_SMALL && !given) {
+  // WHY more than once: the number of threads may change between the answer and the call.
+  for (int tries = 8; tries > 0 && code == SLUICE_WORKSPACE_TOO_SMALL && !given; --tries) {
     if (!find_workspace(entry, &call, true, &workspace)) return nullptr;
     code = execute(entry, call, workspace, stream);
   }
