@@ -98,6 +98,11 @@ class KernelLoader {
   void operator()(const Instances (&list)[kCount]) noexcept {
     for (const auto& each : list) (*this)(each);
   }
+  template <class... Kernels>
+    requires(sizeof...(Kernels) > 1)
+  void operator()(const Kernels&... kernels) noexcept {
+    ((*this)(kernels), ...);
+  }
   /// @return a cudaError_t
   int error() const noexcept { return error_; }
 

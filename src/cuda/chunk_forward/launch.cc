@@ -256,13 +256,13 @@ int load_gated_delta() noexcept {
   using namespace chunk_forward;
   KernelLoader load;
   load_joins(load);
-  load(planner()), load(horizon()), load(summary_planner(false));
+  load(planner(), horizon(), summary_planner(false));
   for (const bool is_bf16 : {true, false}) {
     for (const int K : {64, 128}) load(token_preparation(is_bf16, K));
   }
   for (const auto& of_type : kGated) {
     for (const auto& of_k : of_type) {
-      for (const GetPasses get : of_k) load(get().main), load(get().transition);
+      for (const GetPasses get : of_k) load(get().main, get().transition);
     }
   }
   return load.error();
@@ -272,20 +272,20 @@ int load_key_gates() noexcept {
   using namespace chunk_forward;
   KernelLoader load;
   load_joins(load);
-  load(planner()), load(key_horizon()), load(summary_planner(true));
+  load(planner(), key_horizon(), summary_planner(true));
   for (const int type : {0, 1}) {
     load(kPreparations[type]());
-    for (const GetKey get : kKey[type]) load(get().main), load(get().transition);
+    for (const GetKey get : kKey[type]) load(get().main, get().transition);
   }
   return load.error();
 }
 
 int load_linear_attention() noexcept {
   KernelLoader load;
-  load(chunk_forward::planner()), load(linear_attention::join());
+  load(chunk_forward::planner(), linear_attention::join());
   for (const int type : {0, 1}) {
-    for (const GetLinear get : kLinear[type]) load(get().main), load(get().transition);
-    load(kClusters[type]()), load(kPrefixes[type]());
+    for (const GetLinear get : kLinear[type]) load(get().main, get().transition);
+    load(kClusters[type](), kPrefixes[type]());
   }
   return load.error();
 }

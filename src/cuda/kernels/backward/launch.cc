@@ -11,7 +11,7 @@ int load_kernels() noexcept {
   for (int i = 0; i < 2 * kKernels; ++i) {
     load(plain_instance(static_cast<Kernel>(i / 2), i % 2 != 0));
   }
-  load(key_tokens()), load(key_sums());
+  load(key_tokens(), key_sums());
   return load.error();
 }
 

@@ -86,10 +86,10 @@ int load_tile_kernels() noexcept {
   KernelLoader load;
   for (const auto get : {bf16_rows, fp16_rows}) {
     const RowInstances& rows = get();
-    load(rows.maxima), load(rows.solve), load(rows.gradients), load(rows.window_gradients);
+    load(rows.maxima, rows.solve, rows.gradients, rows.window_gradients);
     load(rows.values);
   }
-  for (const auto get : {bf16_chains, fp16_chains}) load(get().chain), load(get().window);
+  for (const auto get : {bf16_chains, fp16_chains}) load(get().chain, get().window);
   for (const auto get : {bf16_both_chains, fp16_both_chains}) load(get());
   for (const bool narrow : {false, true}) load(segment_fold(narrow));
   return load.error();

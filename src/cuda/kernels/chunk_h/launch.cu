@@ -21,7 +21,7 @@ bool encode_maps(StatesParams& p, const MappedTensors& tensors) noexcept {
 
 int load_kernels() noexcept {
   KernelLoader load;
-  load(bf16()), load(fp16());
+  load(bf16(), fp16());
   return load.error();
 }
 

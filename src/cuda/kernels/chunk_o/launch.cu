@@ -20,7 +20,7 @@ bool encode_maps(OutputParams& p, const MappedTensors& tensors, uint32_t columns
 
 int load_kernels() noexcept {
   KernelLoader load;
-  load(bf16()), load(fp16());
+  load(bf16(), fp16());
   return load.error();
 }
 

@@ -55,7 +55,7 @@ bool launch_compact(Kernel kernel, const StageParams& params, Launcher& launcher
 int load_kernels() noexcept {
   KernelLoader load;
   load(compact_cumsum());
-  for (const bool is_bf16 : {true, false}) load(compact_kkt(is_bf16)), load(compact_wy(is_bf16));
+  for (const bool is_bf16 : {true, false}) load(compact_kkt(is_bf16), compact_wy(is_bf16));
   for (int kernel = 0; kernel < kKernels; ++kernel) {
     for (int i = 0; i < 16; ++i) {
       const Variant variant{i % 2 != 0, i / 2 % 2 != 0, i / 4 % 2 != 0, i / 8 != 0, 16 << i % 4};

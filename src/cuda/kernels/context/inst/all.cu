@@ -10,7 +10,7 @@ namespace sluice::cuda::context {
 
 int load_kernels() noexcept {
   KernelLoader load;
-  load(device::address_of(fold_kernel)), load(device::address_of(fill_kernel));
+  load(device::address_of(fold_kernel), device::address_of(fill_kernel));
   return load.error();
 }
 
