@@ -75,8 +75,8 @@ struct Channel {
   }
 };
 
-/// Outputs of tokens first .. first + count - 1, which are zero in padding. PERF addresses move by strides; a row that is used
-/// makes room for the load of the one kRowsAhead later.
+/// Outputs of tokens first .. first + count - 1, which are zero in padding. PERF addresses move by
+/// strides; a row that is used makes room for the load of the one kRowsAhead later.
 __device__ __forceinline__ void convolve_tokens(const Channel& c, const Taps<1>& taps,
                                                 int64_t first, int count, bool padding) {
   if (count <= 0) return;
