@@ -84,14 +84,8 @@ conv1d::PlannedGradients planned(const CausalConvBackwardProblem& p, void* works
   return gradients;
 }
 
-Status accept_gradients(const CausalConvBackwardProblem& p, const Machine& machine) noexcept {
-  if (const Status s = check_capability("causal_conv1d_backward", machine); !s.ok()) return s;
-  const int64_t warps = planned(p, nullptr).params.most_warps;
-  if (p.forward.L <= kMost && warps / conv1d::kWarps < kMost) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "causal_conv1d_backward: columns L, warps = %lld, %lld, expected below "
-                         "2^31, 2^33 (CUDA kernels)",
-                         static_cast<long long>(p.forward.L), static_cast<long long>(warps));
+Status accept_gradients(const CausalConvBackwardProblem&, const Machine& machine) noexcept {
+  return check_capability("causal_conv1d_backward", machine);
 }
 
 constexpr core::KernelName kGradientNames[] = {"cuda.causal_conv1d_backward.any_form",
@@ -102,6 +96,13 @@ constexpr core::KernelName kGradientNames[] = {"cuda.causal_conv1d_backward.any_
 Status plan_gradients(const CausalConvBackwardProblem& p, const Machine&, const Environment&,
                       Plan* plan) noexcept {
   const auto [form, params] = planned(p, nullptr);
+  if (p.forward.L > kMost || params.most_warps / conv1d::kWarps >= kMost) {
+    return Status::failure(Code::kUnsupported,
+                           "causal_conv1d_backward: columns L, warps = %lld, %lld, expected below "
+                           "2^31, 2^33 (CUDA kernels)",
+                           static_cast<long long>(p.forward.L),
+                           static_cast<long long>(params.most_warps));
+  }
   plan->kernel = kGradientNames[static_cast<int>(form)];
   const bool sums = present(p.dweight) || present(p.dbias);
   const int64_t count = sums ? params.slabs * conv1d::kSums * params.forward.D : 0;

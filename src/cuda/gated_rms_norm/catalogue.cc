@@ -52,14 +52,8 @@ gated_norm::PlannedGradients planned(const GatedNormBackwardProblem& p, void* wo
   return gradients;
 }
 
-Status accept_gradients(const GatedNormBackwardProblem& p, const Machine& machine) noexcept {
-  if (const Status s = check_capability("gated_rms_norm_backward", machine); !s.ok()) return s;
-  const gated_norm::NormGradientParams params = planned(p, nullptr).params;
-  constexpr int64_t kMost = (int64_t{1} << 31) - 1;
-  if (params.most_sums / gated_norm::kWarps < kMost) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "gated_rms_norm_backward: rows = %lld, expected below 2^38 (CUDA kernels)",
-                         static_cast<long long>(params.forward.rows));
+Status accept_gradients(const GatedNormBackwardProblem&, const Machine& machine) noexcept {
+  return check_capability("gated_rms_norm_backward", machine);
 }
 
 constexpr core::KernelName kGradientNames[] = {"cuda.gated_rms_norm_backward.any_form",
@@ -70,6 +64,13 @@ constexpr core::KernelName kGradientNames[] = {"cuda.gated_rms_norm_backward.any
 Status plan_gradients(const GatedNormBackwardProblem& p, const Machine&, const Environment&,
                       Plan* plan) noexcept {
   const auto [form, params] = planned(p, nullptr);
+  constexpr int64_t kMost = (int64_t{1} << 31) - 1;
+  if (params.most_sums / gated_norm::kWarps >= kMost) {
+    return Status::failure(
+        Code::kUnsupported,
+        "gated_rms_norm_backward: rows = %lld, expected below 2^38 (CUDA kernels)",
+        static_cast<long long>(params.forward.rows));
+  }
   plan->kernel = kGradientNames[static_cast<int>(form)];
   plan->workspace_bytes = 0;
   if (params.dweight.data == nullptr) return ok_status();
