@@ -9,13 +9,12 @@ import sys
 
 import pytest
 from conftest import causal_conv
-from processes import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import distributed_cases as cases
 import sluice
-from distributed_cases import LAYOUTS, LENGTHS, RULES, assert_near, inputs
+from distributed_cases import LAYOUTS, LENGTHS, RULES, assert_near, inputs, together
 from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks, bench
 from sluice.distributed.rule import OPTIONS, TENSORS
 from sluice.engines import fla

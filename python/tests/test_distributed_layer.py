@@ -4,12 +4,11 @@
 from functools import partial
 
 import pytest
-from processes import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice
-from distributed_cases import assert_near, tables
+from distributed_cases import assert_near, tables, together
 from sluice.distributed import ContextParallel, Fragments, TensorParallel
 
 LENGTHS = [70, 2, 0, 97, 1, 30]

@@ -81,7 +81,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 
 import backward_model as model
 from fla_functions import call, is_delta, rows_of
-from gradient_checks import DEVICES, LIMITS, check
+from torch_checks import DEVICES, LIMITS, check
 
 recurrence = partial(delta_rule, xp=torch)
 

@@ -11,8 +11,8 @@ from conftest import causal_conv, error, norm_gated
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
-from gradient_checks import DEVICES, check
 from operator_scenes import as_tensors, layer_inputs
+from torch_checks import DEVICES, check
 
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 

@@ -11,8 +11,8 @@ from cuda_checks import nothing_waits, recorded, torch
 pytestmark = pytest.mark.cuda
 
 import sluice.nn
-from nn_layers import PACKINGS, assert_near, check_layer_operator, check_operators
 from sluice.nn import functional
+from torch_checks import PACKINGS, assert_near, check_layer_operator, check_operators
 
 # NUM: of bfloat16 against float32 arithmetic on the same rounded values. Gradients of gates' parameters are sums of
 # terms of both signs, of which rounding takes more.

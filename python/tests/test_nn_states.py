@@ -8,10 +8,9 @@ from conftest import error
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice.nn
-from gradient_checks import DEVICES
-from nn_layers import PACKINGS, assert_near, check_layer_operator, check_operators, small
 from operator_scenes import as_tensors, layer_inputs
 from sluice.nn import _weights, functional
+from torch_checks import DEVICES, PACKINGS, assert_near, check_layer_operator, check_operators, small
 
 SIZES = dict(num_k_heads=2, num_v_heads=4, head_k_dim=16, head_v_dim=24)
 

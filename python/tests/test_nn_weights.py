@@ -11,7 +11,7 @@ from conftest import error
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice.nn
-from nn_layers import assert_near
+from torch_checks import assert_near
 
 # Names and shapes of the state dict of fla 0.6.0's GatedDeltaNet(hidden_size=32, expand_v=1.5, head_dim=16,
 # num_heads=2, num_v_heads=4, conv_bias=True); the published models of fla have them behind model.layers.N.attn.
