@@ -193,6 +193,15 @@ def test_what_is_written_has_its_next_version(op, written, arguments):
         getattr(sluice.ops, op)(**given)
 
 
+@pytest.mark.parametrize("op, written, arguments", [s[1:] for s in SCENES if s[1].endswith("_backward")])
+def test_gradients_that_nobody_wants_are_not_written(op, written, arguments):
+    for wanted in written:
+        given = as_tensors({n: x for n, x in arguments.items() if n == wanted or n not in written})
+        before = {n: t._version for n, t in given.items() if isinstance(t, torch.Tensor)}
+        getattr(sluice.ops, op)(**given)
+        assert [n for n, version in before.items() if given[n]._version != version] == [wanted]
+
+
 def test_functions_that_update_pools():
     x, pool, columns = rows(), state(), torch.zeros(B, D, W - 1)
     sluice.fused_recurrent_gated_delta_rule(x["q"], x["k"], x["v"], initial_state=pool, final_state=pool)
