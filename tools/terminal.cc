@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/terminal.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -63,7 +62,13 @@ void show_progress(size_t done, size_t total, const std::string& what) {
 }
 
 std::string utc_now() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  // WHY not fmt's: it needs locales, which the wheel's fmt (python/src/fmt_inside.cc) is without.
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 Table::Table(std::vector<std::string> header) {
