@@ -285,6 +285,21 @@ TEST(OverlapRefusalsOfSteps, PoolsInPlaceGoByTheNameThatTheyWereGiven) {
             std::string("recurrent_step: o.data = 400 bytes after state.initial.data") + kRule);
 }
 
+TEST(OverlapRefusalsOfSteps, PoolsInPlaceAreWritten) {
+  Arena arena;
+  RecurrentStepArgs args;
+  args.k = args.v = arena.floats({2, 1, kH, kD});
+  args.o = arena.floats({2, 1, kH, kD});
+  args.state.initial = arena.floats({3, kH, kD, kD});
+  args.q = TensorView(static_cast<float*>(args.state.initial.data) + 100, {2, 1, kH, kD});
+  HostWorkspace memory;
+  const Workspace workspace = memory.reserve(workspace_size(args).value.bytes);
+  EXPECT_EQ(std::string(recurrent_step(args, workspace).message),
+            std::string("recurrent_step: state.initial.data = 400 bytes before q.data") + kRule);
+  args.state_writes = StateWrites::kNone;
+  EXPECT_TRUE(recurrent_step(args, workspace).ok()) << "then it is only read";
+}
+
 TEST(OverlapRefusalsOfRows, KeysAreNotCalledQueries) {
   Arena arena;
   ChunkSummaryArgs args;  // forward: without q
