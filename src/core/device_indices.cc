@@ -30,8 +30,7 @@ IndexViews index_views(void* args, std::span<const ViewField> fields) noexcept {
   for (const ViewField& field : fields) {
     Tensor* const view = field.in(args);
     if (field.holds == Holds::kFlags) *view = {};
-    const bool read = field.holds == Holds::kIndices && field.writers == 0;
-    if (read && present(*view)) out.views[out.count++] = view;
+    if (is_read_index(field) && present(*view)) out.views[out.count++] = view;
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #ifndef SLUICE_CORE_DEVICE_INDICES_HPP_
 #define SLUICE_CORE_DEVICE_INDICES_HPP_
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -19,6 +20,11 @@ struct IndexViews {
   size_t count = 0;
 };
 
+/// What those are of a struct's views.
+constexpr bool is_read_index(const ViewField& field) noexcept {
+  return field.holds == Holds::kIndices && field.writers == 0;
+}
+
 /// Those of arguments that were validated. Flags become absent: no check depends on them.
 IndexViews index_views(void* args, std::span<const ViewField> fields) noexcept;
 
@@ -34,6 +40,7 @@ template <class Args, class Validate>
 Status check_device_indices(const char* op, const Validated& call, const Call& request, Args& args,
                             Validate validate) noexcept {
   if (call.device.type != SLUICE_DEVICE_CUDA || !debug_checks()) return ok_status();
+  static_assert(std::ranges::count_if(kViews<Args>, is_read_index) <= IndexViews::kMost);
   const IndexViews views = index_views(&args, kViews<Args>);
   std::unique_ptr<std::byte[]> memory;
   bool read = false;

@@ -79,7 +79,7 @@ bool in_form_of_models(const ConvParams& p) noexcept {
          p.state_order != StateOrder::kAny;
 }
 
-/// What update.cuh is for, of packs of channels: one token of each sequence.
+/// What update_kernel (pairs.cuh) is for, of packs of channels: one token of each sequence.
 bool is_update(const ConvParams& p) noexcept {
   return only_heads(p) && p.parts == 1 && p.part[0].C == p.D && p.T == 1 && p.N <= kMaxExtent;
 }
